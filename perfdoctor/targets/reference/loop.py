@@ -1,0 +1,135 @@
+"""The reference training loop: a plain JAX program, as people write it.
+
+Nothing in here observes or measures; perfdoctor watches it from outside, as it watches any script.
+"""
+
+import gc
+import logging
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from perfdoctor.schema.workload import Workload
+from perfdoctor.targets.reference.data import batches
+from perfdoctor.targets.reference.models import MODELS
+
+log = logging.getLogger(__name__)
+
+ARITHMETIC = {
+    "float32": jnp.float32,
+    "bfloat16": jnp.bfloat16,
+    "mixed": jnp.bfloat16,
+    "float64": jnp.float64,
+}
+
+
+class State(NamedTuple):
+    """What a step takes and replaces."""
+
+    params: Any
+    opt_state: Any
+    key: PRNGKeyArray
+
+
+class Metrics(NamedTuple):
+    """Of one batch, before its update."""
+
+    loss: Float[Array, ""]
+    accuracy: Float[Array, ""]
+
+
+class TrainingLoop:
+    """One training run of a workload: Adam on the cross entropy."""
+
+    def __init__(self, workload: Workload, folder: Path) -> None:
+        if workload.training.dtype == "float64":
+            jax.config.update("jax_enable_x64", True)
+        self.workload = workload
+        self.step_count = 0
+        self.metrics: Metrics | None = None
+        self.ballast = [[index] for index in range(workload.process.live_objects)]
+        self.batches = batches(workload, folder)
+        self.state, self.train_step = set_up(workload)
+        if workload.process.gc_freeze:
+            gc.collect()
+            gc.freeze()
+
+    def run(self, steps: int) -> None:
+        """Dispatch so many steps; the last of them may still be computing on return."""
+        training, process = self.workload.training, self.workload.process
+        for _ in range(steps):
+            inputs, labels = next(self.batches)
+            self.state, self.metrics = self.train_step(self.state, inputs, labels)
+            self.step_count += 1
+            if process.gc_collect_every and self.step_count % process.gc_collect_every == 0:
+                gc.collect()
+            if training.log_every and self.step_count % training.log_every == 0:
+                self.report()
+
+    def report(self) -> None:
+        """Log the loss and the accuracy of the newest step, which waits for it."""
+        if self.metrics is not None:
+            loss, accuracy = float(self.metrics.loss), float(self.metrics.accuracy)
+            log.info("step %d: loss %.4f, accuracy %.3f", self.step_count, loss, accuracy)
+
+    def wait(self) -> None:
+        """Until the device has computed all that was dispatched."""
+        jax.block_until_ready(self.state)
+
+
+def set_up(workload: Workload) -> tuple[State, Any]:
+    """The initial state, and the function (state, inputs, labels) -> (state, metrics)."""
+    training = workload.training
+    model_key, dropout_key = jax.random.split(jax.random.key(training.seed))
+    model = MODELS[workload.model.name](workload, model_key)  # type: ignore[call-arg]
+    params, static = eqx.partition(model, eqx.is_inexact_array)
+    stored = jnp.float32 if training.dtype == "mixed" else ARITHMETIC[training.dtype]
+    params = cast(params, stored)
+    optimiser = optax.adam(training.learning_rate)
+    arithmetic = ARITHMETIC[training.dtype]
+
+    def step(state: State, inputs: Array, labels: Array) -> tuple[State, Metrics]:
+        return train_step(static, optimiser, arithmetic, state, inputs, labels)
+
+    if training.jit:
+        step = jax.jit(step, donate_argnums=(0,) if training.donate else ())
+    return State(params, optimiser.init(params), dropout_key), step
+
+
+def train_step(
+    static: Any,
+    optimiser: optax.GradientTransformation,
+    dtype: Any,
+    state: State,
+    inputs: Array,
+    labels: Int[Array, "batch ..."],
+) -> tuple[State, Metrics]:
+    """One update by the gradient of the mean cross entropy over the batch."""
+    key, dropout_key = jax.random.split(state.key)
+    differentiate = jax.value_and_grad(cross_entropy, has_aux=True)
+    (loss, accuracy), grads = differentiate(
+        state.params, static, dtype, inputs, labels, dropout_key
+    )
+    updates, opt_state = optimiser.update(grads, state.opt_state)
+    params = optax.apply_updates(state.params, updates)
+    return State(params, opt_state, key), Metrics(loss, accuracy)
+
+
+def cross_entropy(
+    params: Any, static: Any, dtype: Any, inputs: Array, labels: Array, key: PRNGKeyArray
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """Mean cross entropy and accuracy over the batch."""
+    model = eqx.combine(cast(params, dtype), static)
+    logits = jax.vmap(model)(inputs, jax.random.split(key, len(inputs)))
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+    return losses.mean(), (logits.argmax(-1) == labels).mean()
+
+
+def cast(tree: Any, dtype: Any) -> Any:
+    """The same tree with its floating-point arrays in `dtype`."""
+    return jax.tree.map(lambda x: x.astype(dtype) if eqx.is_inexact_array(x) else x, tree)
