@@ -1,0 +1,49 @@
+"""Times the garbage collector through `gc.callbacks`."""
+
+import gc
+import linecache
+import sys
+import time
+from typing import Any
+
+from perfdoctor.schema.recording import CollectionEvent
+
+
+class GarbageWatch:
+    """A callback of the collector that writes down each run of it."""
+
+    def __init__(self) -> None:
+        self.events: list[CollectionEvent] = []
+        self._start_ns = 0
+
+    def __call__(self, phase: str, info: dict[str, Any]) -> None:
+        if phase == "start":
+            self._start_ns = time.time_ns()
+            return
+        end_ns = time.time_ns()
+        caller = sys._getframe().f_back  # none while the interpreter ends
+        frame = (
+            (caller.f_code.co_filename, caller.f_lineno, caller.f_code.co_qualname)
+            if caller
+            else ("", 0, "")
+        )
+        self.events.append(
+            CollectionEvent(
+                generation=info["generation"],
+                start_ns=self._start_ns,
+                end_ns=end_ns,
+                collected=info["collected"],
+                frame=frame,
+                source="",
+            )
+        )
+
+    def with_sources(self) -> list[CollectionEvent]:
+        """The events so far, each with the line of code that it began in."""
+        for event in self.events:
+            event.source = linecache.getline(event.frame[0], event.frame[1]).strip()
+        return self.events
+
+    def install(self) -> None:
+        """First in the list, so that the time of other callbacks is counted too."""
+        gc.callbacks.insert(0, self)

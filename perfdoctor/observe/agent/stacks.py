@@ -1,0 +1,37 @@
+"""Samples the main thread's stack."""
+
+import sys
+import threading
+import time
+from types import CodeType, FrameType
+
+from perfdoctor.schema.recording import Frame
+
+DEPTH = 30
+"""Innermost frames kept of a stack."""
+
+
+class StackSampler:
+    """Collects stacks of the main thread; equal ones are kept once."""
+
+    def __init__(self) -> None:
+        self.samples: list[tuple[int, int]] = []
+        self._main = threading.main_thread().ident
+        self._numbers: dict[tuple[tuple[CodeType, int], ...], int] = {}
+
+    def sample(self) -> None:
+        """Add the stack of this moment."""
+        frame: FrameType | None = sys._current_frames().get(self._main or 0)
+        stack = []
+        while frame is not None and len(stack) < DEPTH:
+            stack.append((frame.f_code, frame.f_lineno or 0))
+            frame = frame.f_back
+        number = self._numbers.setdefault(tuple(stack), len(self._numbers))
+        self.samples.append((time.time_ns(), number))
+
+    def stacks(self) -> list[list[Frame]]:
+        """The distinct stacks, in the order of their numbers."""
+        return [
+            [(code.co_filename, line, code.co_qualname) for code, line in stack]
+            for stack in self._numbers
+        ]

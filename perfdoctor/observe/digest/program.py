@@ -1,0 +1,111 @@
+"""Reads the step's program, as jax dumped it (StableHLO text)."""
+
+import math
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from jaxlib.mlir import ir
+from jaxlib.mlir._mlir_libs import _jax_mlir_ext
+from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
+
+from perfdoctor.schema.observation import Argument, Program
+
+NAME = re.compile(r'^loc\("?([^"]*)"?\)$')
+
+
+def read(dumps: Path, function: str) -> Program | None:
+    """The newest program of a function with this name; None if none was dumped."""
+    pattern = f"jax_ir*_jit_{re.sub(r'[^A-Za-z0-9_]', '_', function)}_compile.mlir"
+    files = sorted(dumps.glob(pattern))
+    return parse(files[-1].read_text(), function) if files else None
+
+
+def parse(text: str, function: str) -> Program:
+    """A module's text as plain data."""
+    with ir.Context() as context:
+        registry = ir.DialectRegistry()
+        _jax_mlir_ext.register_dialects(registry)
+        context.append_dialect_registry(registry)
+        context.load_all_available_dialects()
+        for dialect in (chlo, sdy, stablehlo):
+            dialect.register_dialect(context)
+        mhlo.register_mhlo_dialect(context)
+        context.allow_unregistered_dialects = True
+        module = ir.Module.parse(text)
+        operations: Counter[str] = Counter()
+        elements: Counter[str] = Counter()
+        count(module.operation, operations, elements)
+        main = next(
+            operation.operation
+            for operation in module.body.operations
+            if "sym_name" in operation.attributes
+            and operation.attributes["sym_name"].value == "main"
+        )
+        kind = main.attributes["function_type"].value
+        return Program(
+            function=function,
+            arguments=arguments(main, kind),
+            results=tuple(shape_and_dtype(result) for result in kind.results),
+            operations=dict(operations),
+            elements_by_dtype=dict(elements),
+        )
+
+
+def count(operation: Any, operations: Counter[str], elements: Counter[str]) -> None:
+    """Add the operations below this one, and how many elements they compute."""
+    for region in operation.regions:
+        for block in region.blocks:
+            for inner in block.operations:
+                inner = inner.operation
+                operations[inner.name] += 1
+                for result in inner.results:
+                    if isinstance(result.type, ir.RankedTensorType):
+                        shape, dtype = shape_and_dtype(result.type)
+                        elements[dtype] += math.prod(shape)
+                count(inner, operations, elements)
+
+
+def arguments(main: Any, kind: Any) -> tuple[Argument, ...]:
+    """The arguments of the step, with the names that jax gave them."""
+    attributes = main.attributes["arg_attrs"] if "arg_attrs" in main.attributes else ()
+    values = main.regions[0].blocks[0].arguments
+    found = []
+    for index, (argument, tensor) in enumerate(zip(values, kind.inputs, strict=True)):
+        shape, dtype = shape_and_dtype(tensor)
+        name = NAME.match(str(argument.location))
+        marks = str(attributes[index]) if index < len(attributes) else ""
+        donated = "tf.aliasing_output" in marks or "jax.buffer_donor" in marks
+        found.append(
+            Argument(
+                name=name[1] if name else f"argument {index}",
+                shape=shape,
+                dtype=dtype,
+                donated=donated,
+            )
+        )
+    return tuple(found)
+
+
+def shape_and_dtype(tensor: Any) -> tuple[tuple[int, ...], str]:
+    """Of a tensor type: its sizes, and its element type as MLIR names it (f64, i32, ui8)."""
+    ranked = ir.RankedTensorType(tensor)
+    return tuple(ranked.shape), str(ranked.element_type)
+
+
+def batch_size(program: Program) -> int | None:
+    """The leading size that the step's data have in common; None if they have none.
+
+    An argument whose shape and type a result has too is state; the others are data.
+    """
+    replaced = Counter(program.results)
+    data = []
+    for argument in program.arguments:
+        kind = (argument.shape, argument.dtype)
+        if replaced[kind]:
+            replaced[kind] -= 1
+        elif argument.shape:
+            data.append(argument.shape)
+    leading = {shape[0] for shape in data}
+    return leading.pop() if len(leading) == 1 else None

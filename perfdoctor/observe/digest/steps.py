@@ -1,0 +1,169 @@
+"""Finds the training steps in a timeline, and where their time went."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from perfdoctor.observe.digest.intervals import (
+    Instants,
+    Intervals,
+    complement,
+    contains,
+    intersection,
+    total_ms,
+    union,
+)
+from perfdoctor.observe.digest.places import loads_data, places
+from perfdoctor.observe.digest.timeline import Timeline
+from perfdoctor.schema.observation import Steps
+from perfdoctor.schema.recording import CompileEvent, Frame, Recording
+
+FEWEST_STEPS = 5
+FEWEST_WAITS = 4
+"""Waits in the window from which on steps are counted from wait to wait."""
+BLOCKS = 10
+"""Blocks of consecutive steps from which the standard error is taken."""
+
+
+def steps_of(timeline: Timeline, recording: Recording) -> Steps | None:
+    """The steps of the traced window; None if no repeated dispatch was seen in it."""
+    window = recording.window
+    function = step_function(timeline)
+    if window is None or function is None:
+        return None
+    every = drained_at_both_ends(timeline.dispatches[function][:, 0], timeline.waits)
+    kept = every[~holds_compilation(every, recording.compiles)]
+    if len(kept) < FEWEST_STEPS:
+        return None
+    lengths_ms = (kept[:, 1] - kept[:, 0]) / 1e6
+    count, included = len(kept), union(kept)
+    window_steps = (window.end_ns - window.start_ns) / 1e6 / lengths_ms.mean()
+    return Steps(
+        function=function,
+        count=count,
+        left_out=len(every) - count,
+        time_ms=float(lengths_ms.mean()),
+        median_ms=float(np.median(lengths_ms)),
+        p95_ms=float(np.quantile(lengths_ms, 0.95)),
+        standard_error_ms=standard_error_ms(kept, timeline.waits),
+        cpu_ms=float(window.cpu_s * 1e3 / window_steps),
+        dispatches=calls_within(timeline, included) / count,
+        batch_size=None,
+        samples_per_s=None,
+        **parts(timeline, recording, included, count),  # type: ignore[arg-type]
+    )
+
+
+def step_function(timeline: Timeline) -> str | None:
+    """The jitted function whose dispatch marks the steps.
+
+    Where one function takes most of the dispatching time, that one. Op by op, none does: then one
+    of those that are called once a step, which is the commonest number of calls.
+    """
+    calls = {name: spans for name, spans in timeline.dispatches.items() if len(spans) > 1}
+    if not calls:
+        return None
+    time_ms = {name: total_ms(spans) for name, spans in calls.items()}
+    longest = max(time_ms, key=time_ms.__getitem__)
+    if time_ms[longest] >= 0.5 * sum(time_ms.values()):
+        return longest
+    by_count = Counter(len(spans) for spans in calls.values())
+    commonest = max(by_count, key=lambda count: (by_count[count], -count))
+    return max(
+        (name for name in calls if len(calls[name]) == commonest), key=time_ms.__getitem__
+    )
+
+
+def holds_compilation(every: Intervals, compiles: Sequence[CompileEvent]) -> Instants:
+    """Which steps something compiled in; bool[steps]."""
+    ends = np.sort(np.asarray([event.end_ns for event in compiles], np.int64))
+    return np.searchsorted(ends, every[:, 1]) > np.searchsorted(ends, every[:, 0])
+
+
+def drained_at_both_ends(starts: Instants, waits: Intervals) -> Intervals:
+    """The steps between consecutive dispatches, [n, 2].
+
+    The host runs ahead of the device until it waits. Where it waits now and then, only the steps
+    between two waits are a fair sample: what was dispatched in them was also computed in them.
+    """
+    every = np.stack([starts[:-1], starts[1:]], axis=1)
+    if len(waits) < FEWEST_WAITS:
+        return every
+    between = (every[:, 0] >= waits[0, 0]) & (every[:, 1] <= waits[-1, 1])
+    return every[between]
+
+
+def standard_error_ms(kept: Intervals, waits: Intervals) -> float:
+    """Of the mean step time, from blocks of consecutive steps: neighbours are not independent.
+
+    Blocks end where the host waited for the device, if it did, so that each holds what it began.
+    """
+    ends = np.searchsorted(kept[:, 1], waits[:, 1]) if len(waits) >= FEWEST_WAITS else np.arange(0)
+    ends = np.unique(ends[(ends > 0) & (ends < len(kept))])
+    if len(ends) < FEWEST_WAITS:
+        ends = np.arange(1, len(kept))
+    chosen = ends[np.linspace(0, len(ends) - 1, min(BLOCKS - 1, len(ends))).astype(int)]
+    blocks = [block for block in np.split(kept, np.unique(chosen)) if len(block)]
+    means = np.asarray([(block[:, 1] - block[:, 0]).mean() / 1e6 for block in blocks])
+    weights = np.asarray([len(block) for block in blocks]) / len(kept)
+    mean = float((weights * means).sum())
+    return float(np.sqrt((weights**2 * (means - mean) ** 2).sum() * len(means) / (len(means) - 1)))
+
+
+def calls_within(timeline: Timeline, included: Intervals) -> int:
+    """Jitted functions called in the steps that count."""
+    return sum(
+        int(contains(included, spans[:, 0]).sum()) for spans in timeline.dispatches.values()
+    )
+
+
+def parts(
+    timeline: Timeline, recording: Recording, included: Intervals, count: int
+) -> dict[str, object]:
+    """The fields of `Steps` that divide the time of `count` steps, `included` in all."""
+    gc = within(union([(c.start_ns, c.end_ns) for c in recording.collections]), included)
+    wait = complement(gc, within(timeline.waits, included))
+    calls = union(np.concatenate(list(timeline.dispatches.values())))
+    dispatch = complement(union(np.concatenate([gc, wait])), within(calls, included))
+    host = complement(union(np.concatenate([gc, wait, dispatch])), included)
+    busy = within(timeline.busy, included)
+    idle = complement(busy, included)
+
+    instants = np.asarray([instant for instant, _ in recording.samples], np.int64)
+    numbers = np.asarray([number for _, number in recording.samples], np.int64)
+    loading = np.asarray([loads_data(stack) for stack in recording.stacks], bool)
+    sampled_loading = loading[numbers] if len(numbers) else np.zeros(0, bool)
+
+    def loading_ms(where: Intervals) -> float:
+        """Of the host's time in `where`, that in data loaders, by the share of the samples."""
+        seen = contains(where, instants)
+        return total_ms(where) * float(sampled_loading[seen].mean()) if seen.any() else 0.0
+
+    def stacks_in(where: Intervals, data: bool | None) -> list[list[Frame]]:
+        chosen = contains(where, instants)
+        if data is not None:
+            chosen &= sampled_loading == data
+        return [recording.stacks[number] for number in numbers[chosen]]
+
+    exposed_host = within(host, idle)
+    exposed_etl_ms = loading_ms(exposed_host)
+    sampled = max(1, int(contains(included, instants).sum()))
+    return {
+        "device_busy_ms": total_ms(busy) / count,
+        "exposed_etl_ms": exposed_etl_ms / count,
+        "exposed_dispatch_ms": total_ms(within(dispatch, idle)) / count,
+        "exposed_wait_ms": total_ms(within(wait, idle)) / count,
+        "exposed_gc_ms": total_ms(within(gc, idle)) / count,
+        "exposed_other_ms": (total_ms(exposed_host) - exposed_etl_ms) / count,
+        "etl_ms": loading_ms(host) / count,
+        "dispatch_ms": total_ms(dispatch) / count,
+        "wait_ms": total_ms(wait) / count,
+        "gc_ms": total_ms(gc) / count,
+        "etl_places": places(stacks_in(host, True), sampled),
+        "wait_places": places(stacks_in(wait, None), sampled),
+        "other_places": places(stacks_in(host, False), sampled),
+    }
+
+
+within = intersection

@@ -1,0 +1,66 @@
+"""NVIDIA GPUs, as the driver reports them through NVML."""
+
+from contextlib import suppress
+from typing import Any
+
+import psutil
+import pynvml
+
+from perfdoctor.schema.observation import Gpu, GpuProcess
+
+
+def gpus(ours: frozenset[int] = frozenset()) -> tuple[Gpu, ...]:
+    """All GPUs; none where there is no driver. `ours`: processes that are not listed."""
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return ()
+    try:
+        return tuple(gpu(index, ours) for index in range(pynvml.nvmlDeviceGetCount()))
+    except pynvml.NVMLError:
+        return ()
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def gpu(index: int, ours: frozenset[int]) -> Gpu:
+    """One GPU; what a driver does not support is left out."""
+    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+    utilisation = None
+    with suppress(pynvml.NVMLError):
+        utilisation = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu
+    cuda = pynvml.nvmlSystemGetCudaDriverVersion()
+    return Gpu(
+        index=index,
+        name=text(pynvml.nvmlDeviceGetName(handle)),
+        memory_bytes=memory.total,
+        memory_used_bytes=memory.used,
+        utilisation_percent=utilisation,
+        driver=text(pynvml.nvmlSystemGetDriverVersion()),
+        cuda_driver_version=f"{cuda // 1000}.{cuda % 1000 // 10}",
+        processes=processes(handle, ours),
+    )
+
+
+def processes(handle: Any, ours: frozenset[int]) -> tuple[GpuProcess, ...]:
+    """The processes that compute on a GPU, without our own."""
+    with suppress(pynvml.NVMLError):
+        return tuple(
+            GpuProcess(pid=each.pid, name=name_of(each.pid), memory_bytes=each.usedGpuMemory)
+            for each in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+            if each.pid not in ours
+        )
+    return ()
+
+
+def name_of(pid: int) -> str:
+    """A process's name; a question mark where it cannot be seen (another container's)."""
+    with suppress(psutil.Error):
+        return psutil.Process(pid).name()
+    return "?"
+
+
+def text(value: str | bytes) -> str:
+    """Older bindings answer bytes."""
+    return value.decode() if isinstance(value, bytes) else value

@@ -1,0 +1,137 @@
+"""What else goes on on the machine while a target runs."""
+
+import os
+import re
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from perfdoctor.observe.cgroup import throttled_ms
+from perfdoctor.observe.host import read_text
+from perfdoctor.processes import tree
+from perfdoctor.schema.observation import BusyProcess, Load
+
+SHOWN_CORES = 0.02
+"""Processes that took less are left out of the list."""
+COMMAND_LENGTH = 100
+
+
+@dataclass(frozen=True)
+class Reading:
+    """All counters at one instant; seconds since something that does not matter."""
+
+    instant: float
+    busy: float
+    steal: float
+    own: float
+    doctor: float
+    others: dict[tuple[int, float], float]
+    """(pid, start time) to CPU seconds, of processes that are not ours."""
+    ran: float
+    waited: float
+    pressure: float | None
+    throttled_ms: float | None
+    names: dict[int, tuple[str, str]] = field(default_factory=dict)
+
+
+def read(target: psutil.Process) -> Reading:
+    """The counters now."""
+    ours = {process.pid: process for process in tree(target)}
+    times = psutil.cpu_times()
+    idle = times.idle + getattr(times, "iowait", 0.0)
+    guest = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
+    steal = getattr(times, "steal", 0.0)
+    others, names = other_processes(set(ours) | {os.getpid()})
+    ran, waited = scheduled(list(ours))
+    return Reading(
+        instant=time.monotonic(),
+        busy=sum(times) - idle - steal - guest,
+        steal=steal,
+        own=sum(cpu_seconds(process) for process in ours.values()),
+        doctor=cpu_seconds(psutil.Process()),
+        others=others,
+        ran=ran,
+        waited=waited,
+        pressure=pressure_s(read_text("/proc/pressure/cpu")),
+        throttled_ms=throttled_ms(),
+        names=names,
+    )
+
+
+def cpu_seconds(process: psutil.Process) -> float:
+    """CPU time of one process so far; 0 if it is gone."""
+    try:
+        times = process.cpu_times()
+    except psutil.Error:
+        return 0.0
+    return float(times.user + times.system)
+
+
+def other_processes(
+    ours: set[int],
+) -> tuple[dict[tuple[int, float], float], dict[int, tuple[str, str]]]:
+    """CPU time so far, and name and command line, of the processes that are not ours."""
+    seconds, names = {}, {}
+    for process in psutil.process_iter(["create_time", "name", "cmdline"]):
+        if process.pid in ours:
+            continue
+        info = process.info
+        seconds[process.pid, info["create_time"] or 0.0] = cpu_seconds(process)
+        names[process.pid] = (info["name"] or "?", " ".join(info["cmdline"] or ())[:COMMAND_LENGTH])
+    return seconds, names
+
+
+def scheduled(pids: Sequence[int]) -> tuple[float, float]:
+    """Seconds that the threads of these processes ran, and that they waited for a core, so far."""
+    ran = waited = 0
+    for pid in pids:
+        for file in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+            with suppress(OSError, ValueError):
+                numbers = file.read_text().split()
+                ran, waited = ran + int(numbers[0]), waited + int(numbers[1])
+    return ran / 1e9, waited / 1e9
+
+
+def pressure_s(text: str) -> float | None:
+    """Seconds in which some task waited for a CPU, of the text of /proc/pressure/cpu."""
+    found = re.search(r"^some .*total=(\d+)", text, re.MULTILINE)
+    return int(found[1]) / 1e6 if found else None
+
+
+def between(before: Reading, after: Reading) -> Load:
+    """The load from one reading to the next."""
+    seconds = max(after.instant - before.instant, 1e-9)
+    own = max(0.0, after.own - before.own)
+    busy = max(0.0, after.busy - before.busy)
+    ran, waited = after.ran - before.ran, after.waited - before.waited
+    return Load(
+        seconds=seconds,
+        own_cores=own / seconds,
+        other_cores=max(0.0, busy - own - (after.doctor - before.doctor)) / seconds,
+        steal_cores=max(0.0, after.steal - before.steal) / seconds,
+        others=busiest(before, after, seconds),
+        lost_share=waited / (ran + waited) if ran > 0 and waited >= 0 else None,
+        pressure_share=difference(before.pressure, after.pressure, seconds),
+        throttled_ms=difference(before.throttled_ms, after.throttled_ms, 1.0),
+        load_average=os.getloadavg()[0],
+    )
+
+
+def difference(before: float | None, after: float | None, per: float) -> float | None:
+    """The growth of a counter that not every machine has."""
+    return None if before is None or after is None else (after - before) / per
+
+
+def busiest(before: Reading, after: Reading, seconds: float) -> tuple[BusyProcess, ...]:
+    """The processes that took most CPU time, ten at most."""
+    found = []
+    for key, total in after.others.items():
+        cores = (total - before.others.get(key, 0.0)) / seconds
+        if cores >= SHOWN_CORES:
+            name, command = after.names[key[0]]
+            found.append(BusyProcess(pid=key[0], name=name, command=command, cores=cores))
+    return tuple(sorted(found, key=lambda process: -process.cores)[:10])

@@ -1,0 +1,77 @@
+"""The probe: imports jax, lists its devices, and says so line by line on stdout.
+
+python -m perfdoctor.observe.probe
+"""
+
+import logging
+import os
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from perfdoctor.observe.agent.settings import settings
+from perfdoctor.processes import die_with_parent
+from perfdoctor.schema.observation import Backend, Device
+from perfdoctor.schema.probe import ProbeLine
+
+
+class Collector(logging.Handler):
+    """Keeps what is logged."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
+
+
+def main() -> None:
+    """Say each stage before it begins, so that the reader knows in which one we hang."""
+    die_with_parent()
+    with os.fdopen(os.dup(1), "wb", buffering=0) as answer:
+        os.dup2(2, 1)  # what libraries print is no answer
+
+        def say(line: ProbeLine) -> None:
+            answer.write(msgspec.json.encode(line) + b"\n")
+
+        try:
+            look(say)
+        except Exception as error:
+            message = f"{type(error).__name__}: {error}".strip()
+            say(ProbeLine(raised=message))
+
+
+def look(say: Callable[[ProbeLine], None]) -> None:
+    """Import jax and list its devices."""
+    collector = Collector()
+    logging.getLogger("jax").addHandler(collector)
+    start = time.perf_counter()
+    say(ProbeLine(stage="import"))
+    import jax
+
+    in_force = settings(jax)
+    say(ProbeLine(stage="devices"))
+    devices = jax.devices()
+    if not devices:
+        raise RuntimeError("jax.devices() is empty")
+    backend = Backend(
+        platform=jax.default_backend(),
+        devices=tuple(
+            Device(
+                id=device.id,
+                platform=device.platform,
+                kind=device.device_kind,
+                memory_bytes=(device.memory_stats() or {}).get("bytes_limit"),
+            )
+            for device in devices
+        ),
+        start_s=time.perf_counter() - start,
+        warnings=tuple(collector.messages),
+    )
+    say(ProbeLine(backend=backend, settings=in_force))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,180 @@
+"""Child processes and temporary folders of one command: whatever happens, none outlives it."""
+
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import IO, Self
+
+import psutil
+
+GRACE_S = 3.0
+"""How long a child may take to leave by itself (grain's workers release shared memory then)."""
+PR_SET_PDEATHSIG = 1
+
+
+class Interrupted(BaseException):
+    """SIGINT or SIGTERM arrived; like KeyboardInterrupt, nothing but the command line catches it."""
+
+
+class Ward:
+    """Owns the children and folders of a command, as a context that ends them all.
+
+    SIGINT and SIGTERM raise `Interrupted` in the main thread, once; never while a child is being
+    started or ended, so none is lost between its start and its entry in the list.
+    """
+
+    def __init__(self) -> None:
+        self._children: list[psutil.Popen] = []
+        self._folders: list[Path] = []
+        self._busy = 0
+        self._pending = False
+        self._interrupted = False
+        self._handlers: dict[int, object] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._handlers[number] = signal.signal(number, self._on_signal)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End everything; may be called again, and after an interruption of itself."""
+        self._interrupted = True  # from here on signals are ignored
+        self.end(*self._children)
+        for folder in list(self._folders):
+            self.discard(folder)
+        while self._handlers:
+            number, handler = self._handlers.popitem()
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self._interrupted:
+            return
+        if self._busy:
+            self._pending = True
+            return
+        self._interrupted = True
+        raise Interrupted
+
+    @contextmanager
+    def _uninterrupted(self) -> Iterator[None]:
+        self._busy += 1
+        try:
+            yield
+        finally:
+            self._busy -= 1
+        if self._pending and not self._busy and not self._interrupted:
+            self._interrupted = True
+            raise Interrupted
+
+    def folder(self, prefix: str = "perfdoctor-", beside: Path | None = None) -> Path:
+        """A new temporary folder, in the system's place for them or in `beside`."""
+        with self._uninterrupted():
+            folder = Path(tempfile.mkdtemp(prefix=prefix, dir=beside))
+            self._folders.append(folder)
+        return folder
+
+    def discard(self, folder: Path) -> None:
+        """Remove a folder of ours, if it is still there."""
+        with self._uninterrupted():
+            shutil.rmtree(folder, ignore_errors=True)
+            self._folders.remove(folder)
+
+    def spawn(
+        self,
+        arguments: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        stdin: int | IO[bytes] = subprocess.DEVNULL,
+        stdout: int | IO[bytes] = subprocess.DEVNULL,
+        stderr: int | IO[bytes] = subprocess.DEVNULL,
+    ) -> psutil.Popen:
+        """Start a child in a session of its own, so that a terminal's Ctrl-C reaches only us."""
+        with self._uninterrupted():
+            child = psutil.Popen(
+                list(arguments),
+                env=None if env is None else dict(env),
+                cwd=cwd,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+            )
+            self._children.append(child)
+        return child
+
+    def end(self, *children: psutil.Popen, grace_s: float = GRACE_S) -> None:
+        """End children with all their descendants: asked first, killed after `grace_s`."""
+        with self._uninterrupted():
+            everyone = [process for child in children for process in tree(child)]
+            for child in children:
+                resume(child)
+                with suppress(psutil.Error):
+                    child.terminate()
+            psutil.wait_procs(children, timeout=grace_s)
+            for process in everyone:
+                with suppress(psutil.Error):
+                    process.kill()
+            for child in children:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
+                for stream in (child.stdin, child.stdout, child.stderr):
+                    if stream is not None:
+                        with suppress(OSError):
+                            stream.close()
+                self._children.remove(child)
+
+
+def tree(child: psutil.Process) -> list[psutil.Process]:
+    """A process and all its descendants that live."""
+    try:
+        return [child, *child.children(recursive=True)]
+    except psutil.Error:
+        return [child]
+
+
+def suspend(child: psutil.Process) -> None:
+    """Stop a process and all its descendants (SIGSTOP)."""
+    for process in tree(child):
+        with suppress(psutil.Error):
+            process.suspend()
+
+
+def resume(child: psutil.Process) -> None:
+    """Let a suspended process and all its descendants go on (SIGCONT)."""
+    for process in reversed(tree(child)):
+        with suppress(psutil.Error):
+            process.resume()
+
+
+def python_module(name: str, *arguments: str) -> list[str]:
+    """The command line that runs a module of ours in this interpreter."""
+    return [sys.executable, "-m", name, *arguments]
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when the one that started it ends (Linux only)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def offer_to_the_oom_killer() -> None:
+    """Be the first to go when memory runs out, so that no innocent process does (Linux only)."""
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")

@@ -1,0 +1,14 @@
+"""What the digest makes of a recording: the parts of an Observation that need jaxlib to be read."""
+
+from msgspec import Struct
+
+from perfdoctor.schema.observation import Compile, Garbage, Program, Steps
+
+
+class Digest(Struct, frozen=True, kw_only=True):
+    """See `Observation` for the meaning of the parts."""
+
+    compiles: tuple[Compile, ...]
+    garbage: Garbage | None
+    steps: Steps | None
+    program: Program | None

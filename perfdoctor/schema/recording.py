@@ -1,0 +1,63 @@
+"""What the agent writes down in the observed process, before any of it is understood.
+
+Instants are Unix time in nanoseconds, so that they can be laid beside the profiler's trace.
+"""
+
+from msgspec import Struct, field
+
+Frame = tuple[str, int, str]
+"""file, line, function"""
+
+
+class CompileEvent(Struct, kw_only=True):
+    """One phase of a compilation, as jax.monitoring reports it at its end."""
+
+    phase: str
+    function: str
+    seconds: float
+    end_ns: int
+
+
+class CollectionEvent(Struct, kw_only=True):
+    """One run of the garbage collector."""
+
+    generation: int
+    start_ns: int
+    end_ns: int
+    collected: int
+    frame: Frame
+    source: str
+    """The line of code in whose execution it began."""
+
+
+class Window(Struct, kw_only=True):
+    """The traced part of the run."""
+
+    start_ns: int
+    end_ns: int
+    cpu_s: float
+    """CPU time of the process tree meanwhile."""
+    steady: bool
+    """Whether compilation had come to rest before."""
+
+
+class Recording(Struct, kw_only=True):
+    """All raw signals of one observed run."""
+
+    start_ns: int
+    window: Window | None = None
+    stacks: list[list[Frame]] = field(default_factory=list)
+    """Distinct stacks of the main thread, innermost frame first."""
+    samples: list[tuple[int, int]] = field(default_factory=list)
+    """Instant and index into `stacks`."""
+    compiles: list[CompileEvent] = field(default_factory=list)
+    reasons: dict[str, str] = field(default_factory=dict)
+    """Function name to the newest explanation of why it was traced."""
+    collections: list[CollectionEvent] = field(default_factory=list)
+    live_objects: int = 0
+    frozen_objects: int = 0
+    gc_thresholds: tuple[int, int, int] = (0, 0, 0)
+    settings: dict[str, bool | int | float | str | None] = field(default_factory=dict)
+    """JAX settings in force at the end of the window."""
+    rss_bytes: int = 0
+    peak_rss_bytes: int = 0
