@@ -1,0 +1,57 @@
+"""The command line: parse, call, render, exit code; nothing else."""
+
+import sys
+
+import typer
+
+from perfdoctor import __version__
+from perfdoctor.cli import check, env, explain, listing
+from perfdoctor.processes import Interrupted, Ward
+from perfdoctor.schema.errors import UsageError
+
+USAGE, NO_VERDICT = 2, 3
+
+app = typer.Typer(
+    name="perfdoctor",
+    help="Find why a JAX training run is slow, and prove it by measuring the fix.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("check")(check.command)
+app.command("explain")(explain.command)
+app.command("list")(listing.command)
+app.command("env")(env.command)
+
+
+def show_version(wanted: bool) -> None:
+    """Print the version and leave."""
+    if wanted:
+        print(f"perfdoctor {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: bool = typer.Option(
+        False, "--version", callback=show_version, is_eager=True, help="Print the version."
+    ),
+) -> None:
+    """Find why a JAX training run is slow, and prove it by measuring the fix."""
+
+
+def main() -> None:
+    """The entry point of the `perfdoctor` command."""
+    ward = Ward()
+    try:
+        with ward:
+            app(obj=ward)
+    except UsageError as error:
+        print(f"perfdoctor: {error}", file=sys.stderr)
+        sys.exit(USAGE)
+    except Interrupted:
+        print("perfdoctor: interrupted; everything it had started is ended", file=sys.stderr)
+        sys.exit(NO_VERDICT)
+    finally:
+        ward.close()

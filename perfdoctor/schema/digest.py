@@ -12,3 +12,5 @@ class Digest(Struct, frozen=True, kw_only=True):
     garbage: Garbage | None
     steps: Steps | None
     program: Program | None
+    not_measured: dict[str, str] = {}
+    """Why a part is None."""

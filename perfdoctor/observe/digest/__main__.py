@@ -12,30 +12,54 @@ import msgspec
 from perfdoctor.observe.digest import program, timeline
 from perfdoctor.observe.digest.compiles import compiles_of
 from perfdoctor.observe.digest.garbage import garbage_of
-from perfdoctor.observe.digest.steps import steps_of
+from perfdoctor.observe.digest.steps import FEWEST_STEPS, steps_of
 from perfdoctor.processes import die_with_parent
 from perfdoctor.schema.digest import Digest
+from perfdoctor.schema.observation import Program, Steps
 from perfdoctor.schema.recording import Recording
 
 
-def main() -> None:
+def digest(folder: Path) -> Digest:
     """From raw signals to the parts of an Observation."""
-    die_with_parent()
-    folder = Path(sys.argv[1])
     recording = msgspec.json.decode((folder / "recording.json").read_bytes(), type=Recording)
-    seen = timeline.read(folder / "trace")
-    steps = steps_of(seen, recording) if seen else None
-    step_program = program.read(folder / "programs", steps.function) if steps else None
-    if steps and step_program and (batch := program.batch_size(step_program)):
-        rate = batch / steps.time_ms * 1e3
-        steps = msgspec.structs.replace(steps, batch_size=batch, samples_per_s=rate)
-    digest = Digest(
+    missing = {}
+    steps, step_program = None, None
+    if recording.window is None:
+        why = "the run ended before it was steady; give it more steps"
+        missing = {"steps": why, "garbage": why, "program": why}
+    elif (steps := seen_steps(folder, recording)) is None:
+        why = f"fewer than {FEWEST_STEPS} steps in the traced window"
+        missing = {"steps": why, "program": why}
+    else:
+        try:
+            step_program = program.read(folder / "programs", steps.function)
+        except Exception as error:  # jaxlib's parser is no stable interface
+            missing = {"program": f"the StableHLO of {steps.function} can't be read: {error}"}
+    return Digest(
         compiles=compiles_of(recording),
         garbage=garbage_of(recording),
-        steps=steps,
+        steps=with_batch(steps, step_program),
         program=step_program,
+        not_measured=missing,
     )
-    (folder / "digest.json").write_bytes(msgspec.json.encode(digest))
 
 
-main()
+def seen_steps(folder: Path, recording: Recording) -> Steps | None:
+    """The steps of the traced window."""
+    seen = timeline.read(folder / "trace")
+    return steps_of(seen, recording) if seen else None
+
+
+def with_batch(steps: Steps | None, step_program: Program | None) -> Steps | None:
+    """Adds the batch size that the program shows, and the throughput that follows from it."""
+    batch = program.batch_size(step_program) if step_program else None
+    if steps is None or batch is None:
+        return steps
+    rate = batch / steps.time_ms * 1e3
+    return msgspec.structs.replace(steps, batch_size=batch, samples_per_s=rate)
+
+
+if __name__ == "__main__":
+    die_with_parent()
+    here = Path(sys.argv[1])
+    (here / "digest.json").write_bytes(msgspec.json.encode(digest(here)))

@@ -1,0 +1,200 @@
+"""The computation does not run where it could.
+
+What it finds
+-------------
+What runs the computation, and what could have: an accelerator that is there but unused, a plugin
+that is missing or made for another version, `JAX_PLATFORMS`, a jax that can't be imported or that
+hangs while it starts its devices.
+
+Why it costs
+------------
+jax falls back to the CPU with one line in the log. A model that fits a GPU trains there ten to a
+hundred times as fast.
+
+How it is measured
+------------------
+A child process imports jax under a time limit and lists its devices. Beside it stand what the
+machine shows without jax (NVML, device files), the installed packages and the environment.
+
+How to fix
+----------
+Install the extra of jax that fits the driver, `pip install -U "jax[cuda13]"` or `"jax[cuda12]"`;
+unset JAX_PLATFORMS and CUDA_VISIBLE_DEVICES.
+
+References
+----------
+Deeplearning4j, "Performance debugging", step 1: "Loaded [CpuBackend] backend". JAX, "Installation".
+"""
+
+import re
+
+from perfdoctor import (
+    Change,
+    Evidence,
+    Failure,
+    Fix,
+    Observation,
+    Outcome,
+    issue,
+    needed,
+    not_measured,
+    ok,
+)
+
+ID = "backend"
+NEEDS = ()
+GIB = 2**30
+FIRST_DRIVER = {12: "12.1", 13: "13.0"}
+"""The CUDA version that the driver must support at least, by the plugin's major version."""
+PLUGIN = re.compile(r"^jax-cuda(\d+)-plugin$")
+
+
+def check(observation: Observation) -> Outcome:
+    """Looks for a failure first, then for an accelerator that is not used."""
+    failure = observation.failure
+    if failure is not None and failure.stage != "run":
+        return issue(failed(failure), facts(observation), [repair(failure, observation)])
+    if observation.backend is None:
+        return not_measured("jax was not asked for its devices")
+    accelerator = unused_accelerator(observation)
+    if accelerator is None:
+        return ok(loaded(observation), *facts(observation))
+    summary = f"the computation runs on the CPU; {accelerator} is there and unused"
+    return issue(summary, facts(observation), [use_accelerator(observation)])
+
+
+def failed(failure: Failure) -> str:
+    """What jax did instead of answering."""
+    doing = "be imported" if failure.stage == "import" else "list its devices"
+    if failure.kind == "hung":
+        return f"jax hangs when it is to {doing}: {failure.message}"
+    return f"jax can't {doing}: {failure.message}"
+
+
+def repair(failure: Failure, observation: Observation) -> Fix:
+    """The likeliest way out."""
+    variables = hiding(observation)
+    if failure.stage == "devices" and variables:
+        names = " ".join(variables)
+        return Fix(
+            summary="let jax choose its devices",
+            how=f"unset {names}",
+            change=Change(env={name: None for name in variables}),
+        )
+    if failure.stage == "devices" and failure.kind == "hung":
+        return Fix(
+            summary="find what holds the device",
+            how="nvidia-smi  # another process, a driver that hangs; JAX_PLATFORMS=cpu to go on",
+        )
+    return Fix(summary="install jax anew", how="pip install -U jax jaxlib")
+
+
+def unused_accelerator(observation: Observation) -> str | None:
+    """What the machine has while jax computes on the CPU."""
+    if needed(observation.backend).platform != "cpu":
+        return None
+    if observation.gpus:
+        return observation.gpus[0].name
+    libraries = observation.libraries
+    return libraries.accelerators[0] if libraries and libraries.accelerators else None
+
+
+def hiding(observation: Observation) -> list[str]:
+    """Variables that keep jax from its accelerator."""
+    env = observation.environment
+    found = [name for name in ("JAX_PLATFORMS", "JAX_PLATFORM_NAME") if env.get(name)]
+    if env.get("CUDA_VISIBLE_DEVICES") in ("", "-1", "none"):
+        found.append("CUDA_VISIBLE_DEVICES")
+    return found
+
+
+def use_accelerator(observation: Observation) -> Fix:
+    """The first obstacle between jax and the accelerator."""
+    variables = hiding(observation)
+    if variables:
+        return Fix(
+            summary="let jax use the accelerator",
+            how=f"unset {' '.join(variables)}",
+            change=Change(env={name: None for name in variables}),
+            changes_results="numerics",
+        )
+    for setting in observation.settings or ():
+        if setting.name == "jax_platforms" and setting.origin == "code":
+            return Fix(
+                summary="let jax use the accelerator",
+                how=f'remove jax.config.update("jax_platforms", {setting.value!r})',
+            )
+    if not observation.gpus:
+        return Fix(
+            summary="install jax for this accelerator",
+            how="see https://docs.jax.dev/en/latest/installation.html for the right extra",
+        )
+    return install(observation)
+
+
+def install(observation: Observation) -> Fix:
+    """The extra of jax that the driver can run; a plugin of another version is replaced by it."""
+    driver = observation.gpus[0].cuda_driver_version
+    major = 13 if number(driver) >= number(FIRST_DRIVER[13]) else 12
+    packages = observation.libraries.packages if observation.libraries else {}
+    plugins = {int(m[1]): version for name, version in packages.items() if (m := PLUGIN.match(name))}
+    how = f'pip install -U "jax[cuda{major}]"'
+    if not plugins:
+        return Fix(summary="install jax's CUDA plugin: there is none", how=how)
+    if major not in plugins:
+        made_for = ", ".join(str(each) for each in plugins)
+        summary = f"install the plugin for CUDA {major}: the driver supports {driver}, not {made_for}"
+        return Fix(summary=summary, how=how)
+    if plugins[major] != packages.get("jaxlib"):
+        summary = f"plugin {plugins[major]} and jaxlib {packages.get('jaxlib')} do not match"
+        return Fix(summary=summary, how=how)
+    return Fix(summary="find why the plugin does not start", how=f"{how}  # then: nvidia-smi")
+
+
+def number(version: str) -> tuple[int, ...]:
+    """A version to compare."""
+    return tuple(int(part) for part in version.split(".") if part.isdigit())
+
+
+def loaded(observation: Observation) -> str:
+    """The guide's line: what was loaded."""
+    backend = needed(observation.backend)
+    kinds = sorted({device.kind for device in backend.devices})
+    count = len(backend.devices)
+    return f"Loaded {backend.platform} backend: {count} device{'s' * (count > 1)} ({', '.join(kinds)})"
+
+
+def facts(observation: Observation) -> list[Evidence]:
+    """Backend, devices, cores, memory and versions, as the guide's log lines have them."""
+    host, found = observation.host, []
+    if observation.backend is not None:
+        found.append(
+            Evidence(
+                name="Loaded backend",
+                value=observation.backend.platform,
+                unit="",
+                source="jax.default_backend()",
+            )
+        )
+        found += [
+            Evidence(name=f"device {d.id}", value=d.kind, unit="", source="jax.devices()")
+            for d in observation.backend.devices
+        ]
+        found += [
+            Evidence(name="jax warned", value=warning, unit="", source="jax's log")
+            for warning in observation.backend.warnings
+        ]
+    found += [
+        Evidence(name="cores", value=host.usable_cores, unit="cores", source="affinity and quota"),
+        Evidence(name="memory", value=round(host.memory_bytes / GIB, 1), unit="GiB", source="host"),
+    ]
+    found += [
+        Evidence(name=gpu.name, value=round(gpu.memory_bytes / GIB, 1), unit="GiB", source="NVML")
+        for gpu in observation.gpus
+    ]
+    packages = observation.libraries.packages if observation.libraries else {}
+    return found + [
+        Evidence(name=name, value=version, unit="", source="installed packages")
+        for name, version in packages.items()
+        if name.startswith("jax")
+    ]

@@ -1,0 +1,115 @@
+"""Other programs take the CPU or the GPU.
+
+What it finds
+-------------
+Processes, containers or virtual machines that compute at the same time as the training and take
+time from it.
+
+Why it costs
+------------
+XLA on a CPU splits an operation over all cores and waits for the slowest part, so that one busy core
+holds all up; on a GPU two processes share time slices and memory.
+
+How it is measured
+------------------
+Over the traced window: the CPU time of everything but the training (processes by name, the
+hypervisor's steal), and the time for which the training's threads were ready but had no core
+(/proc/<pid>/task/*/schedstat). The loss is the smaller of the two: threads also wait for each other.
+Memory bandwidth that others take can't be seen from here.
+
+How to fix
+----------
+Stop the other program or move it; give the training cores of its own (`taskset`, a job's CPU
+request); on shared GPUs choose one that is free with CUDA_VISIBLE_DEVICES.
+
+References
+----------
+Deeplearning4j, "Performance debugging", step 12. proc_pid_schedstat(5); NVML.
+"""
+
+from perfdoctor import (
+    Evidence,
+    Fix,
+    Gain,
+    Load,
+    Observation,
+    Outcome,
+    estimated,
+    hint,
+    issue,
+    needed,
+    ok,
+)
+
+ID = "competing-processes"
+NEEDS = ("load",)
+LEAST_SHARE = 0.05
+"""Of the usable cores: a desktop at rest takes less."""
+
+
+def check(observation: Observation) -> Outcome:
+    """Reads what others took, and what that cost the training."""
+    load, cores = needed(observation.load), observation.host.usable_cores
+    evidence = facts(load)
+    taken = (load.other_cores + load.steal_cores) / cores
+    if taken >= LEAST_SHARE:
+        return issue(summary(load, cores), evidence, [fix(load)], gain(load, cores))
+    rivals = [each for gpu in observation.gpus for each in gpu.processes]
+    on_gpu = observation.backend is not None and observation.backend.platform in ("gpu", "cuda")
+    if rivals and on_gpu:
+        names = ", ".join(f"{each.name} ({each.pid})" for each in rivals[:3])
+        return hint(f"other processes hold memory on the GPU: {names}", evidence)
+    return ok(f"others take {taken:.1%} of the CPU", *evidence)
+
+
+def summary(load: Load, cores: float) -> str:
+    """Who, and how much."""
+    names = ", ".join(f"{each.name} ({each.pid}) {each.cores:.1f}" for each in load.others[:3])
+    text = f"others take {load.other_cores:.1f} of {cores:g} cores"
+    text += f": {names}" if names else ""
+    steal = f"; the hypervisor gives {load.steal_cores:.1f} cores to others"
+    return text + (steal if load.steal_cores >= LEAST_SHARE else "")
+
+
+def gain(load: Load, cores: float) -> Gain:
+    """The share of the run that was lost to others, between half and all of what they took."""
+    taken = min(0.95, (load.other_cores + load.steal_cores) / cores)
+    stolen = load.steal_cores / max(load.own_cores + load.steal_cores, 1e-9)
+    waited = taken if load.lost_share is None else load.lost_share + stolen
+    lost = min(taken, waited)
+    return estimated(1 / (1 - lost), 1 / (1 - lost / 2), 1 / (1 - taken))
+
+
+def facts(load: Load) -> list[Evidence]:
+    """What the finding rests on; what this machine does not tell is left out."""
+    found: list[tuple[str, float | None, str, str]] = [
+        ("training", load.own_cores, "cores", "CPU time of its processes"),
+        ("others", load.other_cores, "cores", "/proc/stat"),
+        ("steal", load.steal_cores, "cores", "/proc/stat"),
+        ("threads ready without a core", load.lost_share, "share", "/proc/<pid>/task/*/schedstat"),
+        ("CPU pressure", load.pressure_share, "share", "/proc/pressure/cpu"),
+        ("load average", load.load_average, "", "getloadavg"),
+    ]
+    processes = [
+        Evidence(name=each.name, value=round(each.cores, 2), unit="cores", source=f"pid {each.pid}")
+        for each in load.others[:5]
+    ]
+    return processes + [
+        Evidence(name=name, value=round(value, 3), unit=unit, source=source)
+        for name, value, unit, source in found
+        if value is not None
+    ]
+
+
+def fix(load: Load) -> Fix:
+    """Nothing that a machine should do by itself to other people's programs."""
+    if not load.others:
+        return Fix(
+            summary="move the training to a machine, or cores, of its own",
+            how="ask for dedicated cores; the processes that take the time can't be seen from here",
+        )
+    busiest = load.others[0]
+    return Fix(
+        summary=f"stop {busiest.name}, or keep it off the training's cores",
+        how=f"taskset -cp 0 {busiest.pid}  # or stop it: {busiest.command}",
+    )

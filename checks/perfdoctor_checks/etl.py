@@ -1,0 +1,139 @@
+"""The step waits for its data.
+
+What it finds
+-------------
+Time in which the device is idle because the main thread is still loading, decoding or augmenting
+the next batch (extract, transform, load). Loading that the device does not wait for is no finding:
+asynchronous dispatch hides it.
+
+Why it costs
+------------
+A step of 100 ms whose batch takes 200 ms waits 100 ms for it; with a batch of 50 ms it waits for
+nothing. Only the part that is not hidden behind the computation costs time.
+
+How it is measured
+------------------
+The main thread's stack, sampled every 5 ms, is laid beside the profiler's timeline: samples inside
+data loaders (iterators, `__getitem__`, grain, PIL, torch's DataLoader …) count where no device
+computes.
+
+How to fix
+----------
+Prepare batches ahead of the step (prefetch), in more threads or processes; or decode the files once
+and save the arrays. Read the finding's places: a slow decoder wants saved arrays, a slow disk wants
+a local copy, a slow network wants prefetch.
+
+References
+----------
+Deeplearning4j, "Performance debugging", step 2: ETL time above 0 ms after the first iteration.
+"""
+
+from perfdoctor import (
+    Change,
+    Evidence,
+    Fix,
+    Observation,
+    Outcome,
+    Steps,
+    Workload,
+    estimated,
+    issue,
+    needed,
+    ok,
+    place,
+)
+
+ID = "etl"
+NEEDS = ("steps",)
+FEWEST_MS, LEAST_SHARE = 0.05, 0.01
+"""Below these the loss is no larger than the sampler's own grain."""
+
+
+def check(observation: Observation) -> Outcome:
+    """Reads the exposed part of the data loading from the steps."""
+    steps = needed(observation.steps)
+    evidence = facts(steps)
+    exposed_ms = steps.exposed_etl_ms
+    if exposed_ms < max(FEWEST_MS, LEAST_SHARE * steps.time_ms):
+        return ok(f"loading takes {steps.etl_ms:.2f} ms a step, hidden behind the step", *evidence)
+    sure_ms = max(0.0, exposed_ms / 2 - 2 * steps.standard_error_ms)
+    gain = estimated(
+        speedup=steps.time_ms / (steps.time_ms - exposed_ms * 0.75),
+        low=steps.time_ms / (steps.time_ms - sure_ms),
+        high=steps.time_ms / (steps.time_ms - exposed_ms * 0.999),
+    )
+    return issue(summary(steps), evidence, fixes(observation), gain)
+
+
+def summary(steps: Steps) -> str:
+    """Where the main thread is while the device waits."""
+    waits = f"the device waits {steps.exposed_etl_ms:.1f} ms a step for data"
+    if not steps.etl_places:
+        return waits
+    busiest = steps.etl_places[0]
+    where = place(busiest.file, busiest.line)
+    return f"{waits}: {busiest.share:.0%} of the main thread's time is in {busiest.function}() ({where})"
+
+
+def facts(steps: Steps) -> list[Evidence]:
+    """What the finding rests on."""
+    trace = "trace and stack samples"
+    return [
+        Evidence(name="ETL, device idle", value=steps.exposed_etl_ms, unit="ms/step", source=trace),
+        Evidence(name="ETL, in all", value=steps.etl_ms, unit="ms/step", source=trace),
+        Evidence(name="device busy", value=steps.device_busy_ms, unit="ms/step", source="trace"),
+        *(
+            Evidence(
+                name=f"main thread in {each.function}",
+                value=round(each.share, 3),
+                unit="share",
+                source=place(each.file, each.line),
+            )
+            for each in steps.etl_places
+        ),
+    ]
+
+
+def fixes(observation: Observation) -> list[Fix]:
+    """For a workload what a trial can change; else what to write."""
+    workload = observation.target.workload
+    if workload is None:
+        return [
+            Fix(
+                summary="prepare batches ahead, in other threads or processes",
+                how="grain: dataset.to_iter_dataset(grain.ReadOptions(num_threads=4, "
+                "prefetch_buffer_size=8)); torch: DataLoader(..., num_workers=4, "
+                "prefetch_factor=2)",
+            )
+        ]
+    return for_workload(workload, max(1, round(observation.host.usable_cores)))
+
+
+def for_workload(workload: Workload, cores: int) -> list[Fix]:
+    """More prefetch, worker processes, pre-saved records: as far as they are not in use."""
+    data, found = workload.data, []
+    if data.prefetch < 4 or data.threads < cores:
+        found.append(
+            Fix(
+                summary="prepare batches ahead of the step, in threads",
+                how=f"[data] prefetch = 4, threads = {cores}",
+                change=Change(workload={"data.prefetch": 4, "data.threads": cores}),
+            )
+        )
+    if data.workers < cores:
+        found.append(
+            Fix(
+                summary="prepare batches in worker processes",
+                how=f"[data] prefetch = 2, workers = {cores}",
+                change=Change(workload={"data.prefetch": 2, "data.workers": cores}),
+            )
+        )
+    if data.source == "images":
+        found.append(
+            Fix(
+                summary="decode the files once and read the saved arrays",
+                how='[data] source = "records"',
+                change=Change(workload={"data.source": "records"}),
+            )
+        )
+    return found

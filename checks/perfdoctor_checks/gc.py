@@ -1,0 +1,126 @@
+"""Python's garbage collector interrupts the training.
+
+What it finds
+-------------
+Collections that stop the main thread while the device is idle: full ones over a large heap, most
+often from a `gc.collect()` in the training loop that was meant to free memory.
+
+Why it costs
+------------
+A full collection visits every live container object: about 250 ms for a million of them. Arrays on
+a device are freed by reference counting at once; the collector is not needed for them.
+
+How it is measured
+------------------
+`gc.callbacks` times each collection and names the line in which it began; the pauses count where no
+device computes. Live objects alone are no finding: Python collects fully only when new survivors
+exceed a quarter of the old ones, so a large, steady heap costs nothing.
+
+How to fix
+----------
+Remove `gc.collect()` from the loop, or call `gc.freeze()` once after set-up, which takes all that
+lives then out of later collections.
+
+References
+----------
+Deeplearning4j, "Performance debugging", step 3 (below 100 000 objects it rarely matters, above
+500 000 it does if collections are frequent). CPython, Modules/gcmodule.c; PEP 556.
+"""
+
+from perfdoctor import (
+    Change,
+    Evidence,
+    Fix,
+    Garbage,
+    Observation,
+    Outcome,
+    Steps,
+    estimated,
+    issue,
+    needed,
+    ok,
+    shorten,
+)
+
+ID = "gc"
+NEEDS = ("garbage", "steps")
+LEAST_SHARE = 0.01
+
+
+def check(observation: Observation) -> Outcome:
+    """Reads the pauses that the device did not hide."""
+    garbage, steps = needed(observation.garbage), needed(observation.steps)
+    evidence = facts(garbage, steps)
+    exposed_ms = steps.exposed_gc_ms
+    if exposed_ms < LEAST_SHARE * steps.time_ms:
+        return ok(f"collections take {steps.gc_ms:.2f} ms a step", *evidence)
+    gain = estimated(
+        speedup=steps.time_ms / (steps.time_ms - exposed_ms * 0.95),
+        low=steps.time_ms / (steps.time_ms - exposed_ms * 0.8),
+        high=steps.time_ms / (steps.time_ms - min(steps.gc_ms, steps.time_ms * 0.99)),
+    )
+    return issue(summary(garbage, steps), evidence, fixes(observation), gain)
+
+
+def summary(garbage: Garbage, steps: Steps) -> str:
+    """How often, how long, from where."""
+    worst = garbage.collections[0]
+    kind = "full collections" if worst.generation == 2 else "collections"
+    by = "from gc.collect() at" if worst.explicit else "begun in"
+    return (
+        f"{worst.count} {kind} in {steps.count} steps, {worst.total_ms / worst.count:.0f} ms each, "
+        f"{by} {shorten(worst.place)}; {garbage.live_objects:,} live objects".replace(",", " ")
+    )
+
+
+def facts(garbage: Garbage, steps: Steps) -> list[Evidence]:
+    """What the finding rests on."""
+    return [
+        Evidence(
+            name="GC, device idle", value=steps.exposed_gc_ms, unit="ms/step", source="gc.callbacks"
+        ),
+        Evidence(name="GC, in all", value=steps.gc_ms, unit="ms/step", source="gc.callbacks"),
+        Evidence(
+            name="live objects", value=garbage.live_objects, unit="objects", source="gc.get_objects"
+        ),
+        Evidence(
+            name="frozen objects",
+            value=garbage.frozen_objects,
+            unit="objects",
+            source="gc.get_freeze_count",
+        ),
+        *(
+            Evidence(
+                name=f"generation {each.generation} collections",
+                value=each.count,
+                unit=f"in {steps.count} steps, {each.longest_ms:.1f} ms at most",
+                source=shorten(each.place),
+            )
+            for each in garbage.collections[:3]
+        ),
+    ]
+
+
+def fixes(observation: Observation) -> list[Fix]:
+    """Freezing is tried first: it changes nothing that the program does."""
+    workload = observation.target.workload
+    if workload is None:
+        return [
+            Fix(
+                summary="take what lives after set-up out of later collections",
+                how="import gc; gc.collect(); gc.freeze()  # once, before the training loop",
+            )
+        ]
+    freeze = Fix(
+        summary="take what lives after set-up out of later collections",
+        how="[process] gc_freeze = true",
+        change=Change(workload={"process.gc_freeze": True}),
+    )
+    rarely = Fix(
+        summary="do not collect in the loop",
+        how="[process] gc_collect_every = 0",
+        change=Change(workload={"process.gc_collect_every": 0}),
+    )
+    process = workload.process
+    found = [] if process.gc_freeze else [freeze]
+    return [*found, rarely] if process.gc_collect_every else found

@@ -1,0 +1,5 @@
+"""`python -m perfdoctor`."""
+
+from perfdoctor.cli import main
+
+main()

@@ -1,0 +1,85 @@
+"""The words that a check answers with."""
+
+import os
+from collections.abc import Sequence
+from typing import TypeVar
+
+from perfdoctor.schema.errors import NothingMeasured
+from perfdoctor.schema.report import Evidence, Fix, Gain, Outcome
+
+Part = TypeVar("Part")
+
+
+def needed(part: Part | None) -> Part:
+    """A part of the Observation that the check's NEEDS promise to be there."""
+    if part is None:
+        raise NothingMeasured("a part that the check does not name in NEEDS is missing")
+    return part
+
+
+def ok(summary: str, *evidence: Evidence) -> Outcome:
+    """Looked at, and well."""
+    return Outcome(kind="ok", summary=summary, evidence=evidence)
+
+
+def issue(
+    summary: str,
+    evidence: Sequence[Evidence],
+    fixes: Sequence[Fix],
+    gain: Gain | None = None,
+    *,
+    ladder: bool = False,
+) -> Outcome:
+    """A loss that was seen; whether it is worth reporting is decided by its measured gain."""
+    return Outcome(
+        kind="issue",
+        summary=summary,
+        evidence=tuple(evidence),
+        fixes=tuple(fixes),
+        gain=gain,
+        ladder=ladder,
+    )
+
+
+def hint(
+    summary: str,
+    evidence: Sequence[Evidence] = (),
+    fixes: Sequence[Fix] = (),
+    gain: Gain | None = None,
+    *,
+    ladder: bool = False,
+) -> Outcome:
+    """A risk that was not seen to cost anything here; becomes an issue if a trial shows a gain."""
+    return Outcome(
+        kind="hint",
+        summary=summary,
+        evidence=tuple(evidence),
+        fixes=tuple(fixes),
+        gain=gain,
+        ladder=ladder,
+    )
+
+
+def not_applicable(why: str) -> Outcome:
+    """Nothing here that the check could look at."""
+    return Outcome(kind="not-applicable", summary=why)
+
+
+def not_measured(why: str) -> Outcome:
+    """Something to look at, but it could not be seen."""
+    return Outcome(kind="not-measured", summary=why)
+
+
+def estimated(speedup: float, low: float, high: float) -> Gain:
+    """A gain read from the timeline, not tried; `low` and `high` bound it."""
+    return Gain(speedup=speedup, low=low, high=high, basis="estimated")
+
+
+def shorten(file: str) -> str:
+    """A file's name with its folder, enough to find it."""
+    return os.path.join(*file.split(os.sep)[-2:])
+
+
+def place(file: str, line: int) -> str:
+    """file:line."""
+    return f"{shorten(file)}:{line}"

@@ -1,0 +1,111 @@
+"""`perfdoctor check`."""
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from perfdoctor.cli.options import identifiers, percent
+
+HEALTHY, ISSUES, NO_VERDICT = 0, 1, 3
+PIPED_WIDTH = 100
+
+
+class Format(StrEnum):
+    """How the report is written."""
+
+    terminal = "terminal"
+    json = "json"
+
+
+def command(
+    context: typer.Context,
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            help="A workload file (.toml) or a saved observation (.json); without one, the "
+            "built-in reference training loop."
+        ),
+    ] = None,
+    budget: Annotated[
+        float, typer.Option(min=5, metavar="SECONDS", help="Time for the whole command.")
+    ] = 120,
+    try_fixes: Annotated[
+        bool,
+        typer.Option("--try-fixes/--no-try-fixes", help="Measure what each fix gains."),
+    ] = True,
+    select: Annotated[
+        str, typer.Option(metavar="IDS", help="Only these checks, separated by commas.")
+    ] = "",
+    ignore: Annotated[
+        str, typer.Option(metavar="IDS", help="Not these checks, separated by commas.")
+    ] = "",
+    min_gain: Annotated[
+        float,
+        typer.Option(
+            parser=percent, metavar="PERCENT", help="Report fixes that gain at least so much."
+        ),
+    ] = "5%",  # type: ignore[assignment]  # typer parses the default too
+    format: Annotated[Format, typer.Option(help="How to write the report.")] = Format.terminal,
+    output: Annotated[
+        Path | None, typer.Option(help="Write the report there instead of stdout.")
+    ] = None,
+    save_observation: Annotated[
+        Path | None, typer.Option(help="Keep what was observed; `check FILE` diagnoses it again.")
+    ] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="A line for each check.")
+    ] = False,
+    exit_zero: Annotated[
+        bool, typer.Option("--exit-zero", help="Exit with 0 even if there are issues.")
+    ] = False,
+) -> None:
+    """Diagnose a training run: what slows it down, and what each fix is worth.
+
+    Exit codes: 0 healthy, 1 at least one issue, 2 wrong usage, 3 nothing could be measured.
+    """
+    from perfdoctor import doctor
+    from perfdoctor.cli.progress import progress
+    from perfdoctor.files import write_whole
+    from perfdoctor.report import json, terminal
+
+    request = doctor.Request(
+        target=target,
+        budget_s=budget,
+        try_fixes=try_fixes,
+        min_gain=min_gain,
+        select=identifiers(select),
+        ignore=identifiers(ignore),
+        save_observation=save_observation,
+    )
+    with progress(budget) as say:
+        report = doctor.check(request, context.obj, say)
+    if format is Format.json:
+        text = json.render(report)
+    else:
+        to_screen = output is None and sys.stdout.isatty()
+        width = terminal_width() if to_screen else PIPED_WIDTH
+        text = terminal.render(report, verbose=verbose, width=width, colour=to_screen)
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        write_whole(output, text.encode())
+    if report.findings:
+        raise typer.Exit(HEALTHY if exit_zero else ISSUES)
+    looked = any(each.outcome not in ("not-measured", "crashed") for each in measuring(report))
+    raise typer.Exit(HEALTHY if looked else NO_VERDICT)
+
+
+def measuring(report: "doctor.Report") -> list["CheckResult"]:
+    """The checks that look at the run itself; `backend` alone is no verdict on it."""
+    rest = [each for each in report.checks if each.id != "backend"]
+    return rest or list(report.checks)
+
+
+def terminal_width() -> int:
+    """Columns of the terminal, within reason."""
+    import shutil
+
+    return max(60, min(140, shutil.get_terminal_size().columns))

@@ -1,0 +1,30 @@
+"""Writing files so that no reader ever sees half of one."""
+
+import os
+import tempfile
+from pathlib import Path
+
+from perfdoctor.schema.errors import UsageError
+
+
+def write_whole(file: Path, content: bytes) -> None:
+    """Write beside and rename; a UsageError that names the file if that fails."""
+    beside = None
+    try:
+        number, name = tempfile.mkstemp(prefix=f".{file.name}-", dir=file.parent)
+        beside = Path(name)
+        with os.fdopen(number, "wb") as stream:
+            stream.write(content)
+        beside.chmod(0o666 & ~current_umask())
+        beside.rename(file)
+    except OSError as error:
+        if beside is not None:
+            beside.unlink(missing_ok=True)
+        raise UsageError(f"{file} cannot be written: {error.strerror}") from None
+
+
+def current_umask() -> int:
+    """The process's umask; the only way to read it is to set it."""
+    umask = os.umask(0)
+    os.umask(umask)
+    return umask

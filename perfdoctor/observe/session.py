@@ -1,0 +1,195 @@
+"""One bounded observed run: from a launch to an Observation."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import psutil
+
+from perfdoctor import __version__
+from perfdoctor.observe import load
+from perfdoctor.observe.cgroup import memory_limit_bytes, memory_used_bytes
+from perfdoctor.observe.gpu import gpus
+from perfdoctor.observe.host import host
+from perfdoctor.observe.libraries import environment, libraries
+from perfdoctor.observe.probing import Settings, describe, probe
+from perfdoctor.processes import Ward, python_module
+from perfdoctor.schema.digest import Digest
+from perfdoctor.schema.launch import Launch
+from perfdoctor.schema.observation import (
+    OBSERVATION_SCHEMA,
+    Failure,
+    Load,
+    Memory,
+    Observation,
+    Setting,
+    Target,
+)
+from perfdoctor.schema.recording import Recording
+
+WINDOW_S = 3.0
+"""Traced: enough for a hundred steps of 30 ms, short enough for a trace that is read in a second."""
+AFTER_WINDOW_S = 30.0
+"""Grace for stopping the trace and the program."""
+POLL_S = 0.02
+OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "MemoryError", "Out of memory", "out of memory")
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What came back from the observed process."""
+
+    recording: Recording | None
+    digest: Digest | None
+    load: Load | None
+    failure: Failure | None
+
+
+def observe(
+    target: Target, launch: Launch, ward: Ward, limit_s: float, say: Callable[[str], None]
+) -> Observation:
+    """Probe jax, then run the target once under the agent; takes `limit_s` at most, and some."""
+    say("asking jax for its devices")
+    backend, settings, failure = probe(ward, launch.env, limit_s / 2)
+    watched = Watched(None, None, None, failure)
+    if failure is None:
+        say("observing the run: compiling and warming up")
+        watched = watch(launch, ward, limit_s, say)
+    recording, digest = watched.recording, watched.digest
+    return Observation(
+        schema=OBSERVATION_SCHEMA,
+        perfdoctor=__version__,
+        created=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        target=target,
+        host=host(),
+        gpus=gpus(),
+        libraries=libraries(),
+        environment=environment(launch.env),
+        backend=backend,
+        failure=watched.failure,
+        settings=settings_made(settings, recording, launch.env) if recording else None,
+        compiles=digest.compiles if digest else None,
+        steps=digest.steps if digest else None,
+        garbage=digest.garbage if digest else None,
+        program=digest.program if digest else None,
+        load=watched.load,
+        memory=memory(recording) if recording and recording.window else None,
+        not_measured=reasons(watched),
+    )
+
+
+def reasons(watched: Watched) -> dict[str, str]:
+    """Why each missing part is missing."""
+    if watched.failure is not None:
+        why = f"the run failed: {watched.failure.message}"
+        parts = ("settings", "compiles", "steps", "garbage", "program", "load", "memory")
+        return {part: why for part in parts}
+    if watched.digest is None:
+        return {}
+    return dict(watched.digest.not_measured)
+
+
+def watch(launch: Launch, ward: Ward, limit_s: float, say: Callable[[str], None]) -> Watched:
+    """Run the target under the agent, and understand what it recorded."""
+    folder = ward.folder()
+    (folder / "programs").mkdir()
+    env = {
+        **launch.env,
+        "JAX_DUMP_IR_TO": str(folder / "programs"),
+        "JAX_DUMP_IR_MODES": "stablehlo",
+    }
+    arguments = [str(folder), str(limit_s), str(WINDOW_S), launch.module, *launch.arguments]
+    start = time.monotonic()
+    with (folder / "log").open("wb") as log:
+        child = ward.spawn(
+            python_module("perfdoctor.observe.agent", *arguments), env=env, stdout=log, stderr=log
+        )
+        measured = follow(child, folder, start + limit_s + WINDOW_S + AFTER_WINDOW_S, say)
+        code = child.poll()
+        ward.end(child)
+    failure = why_failed(folder, code, time.monotonic() - start)
+    recording = read_recording(folder)
+    digest = None
+    if failure is None and recording is not None:
+        say("reading the trace")
+        digest = digested(folder, ward)
+    ward.discard(folder)
+    return Watched(recording, digest, measured, failure)
+
+
+def follow(
+    child: psutil.Popen, folder: Path, until: float, say: Callable[[str], None]
+) -> Load | None:
+    """Wait for the end of the run, and measure the machine's load while the window is open."""
+    before = after = None
+    while child.poll() is None and time.monotonic() < until:
+        if before is None and (folder / "window-open").exists():
+            say(f"observing the run: {WINDOW_S:.0f} s of steps")
+            before = load.read(child)
+        elif before and after is None and (folder / "window-closed").exists():
+            after = load.read(child)
+        time.sleep(POLL_S)
+    return load.between(before, after) if before and after else None
+
+
+def why_failed(folder: Path, code: int | None, seconds: float) -> Failure | None:
+    """None if the run was recorded up to the end of its window, or ended well before."""
+    if (folder / "recording.json").exists() and code in (0, None):
+        return None
+    lines = (folder / "log").read_text(errors="replace").strip().splitlines()
+    if code is None:
+        message = f"no end within {seconds:.0f} s"
+        return Failure(stage="run", kind="hung", message=message, seconds=seconds)
+    for line in reversed(lines):
+        if any(sign in line for sign in OUT_OF_MEMORY):
+            return Failure(stage="run", kind="out-of-memory", message=line, seconds=seconds)
+    kind, message = ("raised", lines[-1]) if code > 0 and lines else ("killed", describe(code))
+    return Failure(stage="run", kind=kind, message=message, seconds=seconds)  # type: ignore[arg-type]
+
+
+def read_recording(folder: Path) -> Recording | None:
+    """What the agent left, if it came so far."""
+    try:
+        return msgspec.json.decode((folder / "recording.json").read_bytes(), type=Recording)
+    except OSError:
+        return None
+
+
+def digested(folder: Path, ward: Ward) -> Digest | None:
+    """Have the recording understood by a process that may load jaxlib."""
+    with (folder / "log").open("ab") as log:
+        child = ward.spawn(
+            python_module("perfdoctor.observe.digest", str(folder)), stdout=log, stderr=log
+        )
+        child.wait()
+        ward.end(child)
+    return msgspec.json.decode((folder / "digest.json").read_bytes(), type=Digest)
+
+
+def settings_made(
+    at_import: Settings, recording: Recording, env: dict[str, str]
+) -> tuple[Setting, ...]:
+    """The settings that are not JAX's defaults, and whether the environment or code made them."""
+    made = []
+    for name, value in sorted(recording.settings.items()):
+        if name in at_import and value != at_import[name]:
+            made.append(Setting(name=name, value=value, origin="code"))
+        elif name.upper() in env:
+            made.append(Setting(name=name, value=value, origin="environment"))
+    return tuple(made)
+
+
+def memory(recording: Recording) -> Memory:
+    """The target's memory, and what was left beside it."""
+    available = psutil.virtual_memory().available
+    limit, used = memory_limit_bytes(), memory_used_bytes()
+    if limit is not None and used is not None:
+        available = min(available, limit - used)
+    return Memory(
+        rss_bytes=recording.rss_bytes,
+        peak_rss_bytes=recording.peak_rss_bytes,
+        available_bytes=max(0, available),
+    )

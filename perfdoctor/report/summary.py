@@ -1,0 +1,54 @@
+"""The parts of the Report that sum up an Observation."""
+
+from typing import Any
+
+from perfdoctor.schema.observation import Observation
+
+PARTS = {
+    "device": "device_busy_ms",
+    "etl": "exposed_etl_ms",
+    "gc": "exposed_gc_ms",
+    "dispatch": "exposed_dispatch_ms",
+    "wait": "exposed_wait_ms",
+    "other": "exposed_other_ms",
+}
+"""What a step's time is divided into; together they are the whole of it."""
+
+
+def environment(observation: Observation) -> dict[str, Any]:
+    """The machine and what runs on it, as far as a reader of the report needs it."""
+    host, backend, libraries = observation.host, observation.backend, observation.libraries
+    return {
+        "os": host.os,
+        "cpu": host.cpu_model,
+        "cores": host.usable_cores,
+        "vector_sets": [flag for flag in host.cpu_flags if flag.startswith(("avx", "amx", "sve"))],
+        "memory_bytes": host.memory_bytes,
+        "backend": backend.platform if backend else None,
+        "devices": [device.kind for device in backend.devices] if backend else [],
+        "gpus": [gpu.name for gpu in observation.gpus],
+        "python": libraries.python if libraries else None,
+        "packages": libraries.packages if libraries else {},
+        "variables": observation.environment,
+        "settings": {setting.name: setting.value for setting in observation.settings or ()},
+    }
+
+
+def steps(observation: Observation) -> dict[str, Any] | None:
+    """What a step took, and what of it the device was waiting for."""
+    seen = observation.steps
+    if seen is None:
+        return None
+    return {
+        "function": seen.function,
+        "count": seen.count,
+        "left_out": seen.left_out,
+        "time_ms": seen.time_ms,
+        "standard_error_ms": seen.standard_error_ms,
+        "etl_ms": seen.exposed_etl_ms,
+        "device_busy_fraction": seen.device_busy_ms / seen.time_ms,
+        "samples_per_s": seen.samples_per_s,
+        "batch_size": seen.batch_size,
+        "cpu_ms": seen.cpu_ms,
+        "parts_ms": {name: getattr(seen, field) for name, field in PARTS.items()},
+    }

@@ -1,0 +1,53 @@
+"""From the TARGET of the command line to what is examined."""
+
+from pathlib import Path
+
+import msgspec
+
+from perfdoctor.schema.errors import UsageError
+from perfdoctor.schema.observation import OBSERVATION_SCHEMA, Observation, Target
+from perfdoctor.schema.workload import Workload
+from perfdoctor.targets import workload
+
+KNOWN = "expected nothing (the reference loop), a workload file (.toml) or an observation (.json)"
+
+
+def resolve(name: str | None) -> Target | Observation:
+    """A target to run, or an Observation that was saved; a UsageError for anything else."""
+    if name is None:
+        return Target(kind="reference", name="reference", workload=Workload())
+    file = Path(name)
+    if file.is_dir():
+        raise UsageError(f"{name} is a directory; {KNOWN}")
+    if file.suffix not in (".toml", ".json"):
+        raise UsageError(f"{name} can't be examined; {KNOWN}")
+    if not file.exists():
+        raise UsageError(f"{name}: no such file; {KNOWN}")
+    if file.suffix == ".json":
+        return read_observation(file)
+    return Target(kind="workload", name=name, workload=workload.read(file))
+
+
+def read_observation(file: Path) -> Observation:
+    """A saved Observation."""
+    try:
+        raw = file.read_bytes()
+        schema = msgspec.json.decode(raw, type=Header).schema
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}") from None
+    except msgspec.ValidationError:
+        raise UsageError(f"{file}: no observation: it has no schema") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file}: not JSON, or cut off: {error}") from None
+    if schema != OBSERVATION_SCHEMA:
+        raise UsageError(f"{file}: schema is {schema!r}; expected {OBSERVATION_SCHEMA!r}")
+    try:
+        return msgspec.json.decode(raw, type=Observation)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{file}: no valid observation: {error}") from None
+
+
+class Header(msgspec.Struct):
+    """What every file of ours begins with."""
+
+    schema: str

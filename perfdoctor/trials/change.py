@@ -1,0 +1,36 @@
+"""Applies a Change to a workload and its environment."""
+
+from typing import Any
+
+import msgspec
+
+from perfdoctor.schema.report import Change
+from perfdoctor.schema.workload import Workload
+
+
+def merged(changes: list[Change]) -> Change:
+    """All changes together; later ones win."""
+    env: dict[str, str | None] = {}
+    workload: dict[str, Any] = {}
+    for change in changes:
+        env.update(change.env)
+        workload.update(change.workload)
+    return Change(env=env, workload=workload)
+
+
+def changed_workload(workload: Workload, change: Change) -> Workload:
+    """The workload with the fields of the change; ValidationError if one is out of bounds."""
+    raw: dict[str, Any] = msgspec.to_builtins(workload)
+    for key, value in change.workload.items():
+        *tables, name = key.split(".")
+        table = raw
+        for each in tables:
+            table = table[each]
+        table[name] = value
+    return msgspec.convert(raw, Workload)
+
+
+def changed_env(env: dict[str, str], change: Change) -> dict[str, str]:
+    """The environment with the variables of the change set or removed."""
+    together = {**env, **change.env}
+    return {name: value for name, value in together.items() if value is not None}

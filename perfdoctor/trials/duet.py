@@ -1,0 +1,66 @@
+"""Two live processes, the unchanged and the changed one, run in turn: one pair of a trial."""
+
+import math
+import random
+import time
+
+from perfdoctor.processes import Ward
+from perfdoctor.schema.launch import Launch
+from perfdoctor.schema.slices import Slice
+from perfdoctor.trials.player import Player
+
+SLICE_S = 0.3
+"""Long enough that starting and draining the pipeline at its ends does not show."""
+FEWEST_STEPS = 4
+"""In a slice, however long they take."""
+ROUNDS = 8
+WARM_BLOCKS = 8
+"""Blocks after which a process that never gets steady is taken as it is."""
+AGREEMENT = 0.1
+"""Two blocks whose throughputs differ by less are steady."""
+START_LIMIT_S = 120.0
+ANSWER_LIMIT_S = 60.0
+
+
+def play_pair(
+    ward: Ward, unchanged: Launch, changed: Launch, until: float, slice_s: float = SLICE_S
+) -> list[float]:
+    """Log ratios of throughput, changed over unchanged, one for each round.
+
+    `until`: instant of time.monotonic() at which no further round begins, once there are three.
+    """
+    with Player(ward, unchanged) as one, Player(ward, changed) as other:
+        for player in (one, other):
+            player.ask(FEWEST_STEPS)  # both compile at the same time
+        limit = max(START_LIMIT_S / 4, min(START_LIMIT_S, until - time.monotonic()))
+        for player in (one, other):
+            player.answer(limit)
+        steps = {player: warm_up(player, slice_s) for player in (one, other)}
+        ratios: list[float] = []
+        while len(ratios) < ROUNDS and (len(ratios) < 3 or time.monotonic() < until):
+            order = [one, other]
+            random.shuffle(order)
+            rates = {p: p.run(steps[p], ANSWER_LIMIT_S).samples_per_s for p in order}
+            ratios.append(math.log(rates[other] / rates[one]))
+        return ratios
+
+
+def warm_up(player: Player, slice_s: float) -> int:
+    """Run until two blocks agree and nothing compiles; the number of steps of a slice."""
+    steps = FEWEST_STEPS
+    last: Slice | None = None
+    for _ in range(WARM_BLOCKS):
+        block = player.run(steps, ANSWER_LIMIT_S)
+        if last is not None and steady(last, block) and block.wall_s > slice_s / 2:
+            break
+        last = block
+        steps = max(FEWEST_STEPS, round(slice_s / (block.wall_s / block.steps)))
+    return steps
+
+
+def steady(last: Slice, block: Slice) -> bool:
+    """Whether a block went as fast as the one before, and compiled nothing."""
+    return (
+        block.compiles == 0
+        and abs(math.log(block.samples_per_s / last.samples_per_s)) < AGREEMENT
+    )
