@@ -1,7 +1,7 @@
 """The words that a check answers with."""
 
-import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TypeVar
 
 from perfdoctor.schema.errors import NothingMeasured
@@ -77,7 +77,7 @@ def estimated(speedup: float, low: float, high: float) -> Gain:
 
 def shorten(file: str) -> str:
     """A file's name with its folder, enough to find it."""
-    return os.path.join(*file.split(os.sep)[-2:])
+    return "/".join(Path(file).parts[-2:])
 
 
 def place(file: str, line: int) -> str:

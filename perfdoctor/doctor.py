@@ -20,7 +20,6 @@ from perfdoctor.schema.errors import UsageError
 from perfdoctor.schema.launch import Launch
 from perfdoctor.schema.observation import Observation, Target
 from perfdoctor.schema.report import (
-    REPORT_SCHEMA,
     Change,
     CheckResult,
     Gain,
@@ -144,7 +143,7 @@ def report(
     """All that was found, as plain data."""
     target = observation.target
     return Report(
-        schema=REPORT_SCHEMA,
+        schema="perfdoctor.report/1",
         perfdoctor=__version__,
         created=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         target=ReportTarget(kind=target.kind, name=target.name, args=target.args),

@@ -19,10 +19,11 @@ import psutil
 GRACE_S = 3.0
 """How long a child may take to leave by itself (grain's workers release shared memory then)."""
 PR_SET_PDEATHSIG = 1
+OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "MemoryError", "Out of memory", "out of memory")
 
 
 class Interrupted(BaseException):
-    """SIGINT or SIGTERM arrived; like KeyboardInterrupt, nothing but the command line catches it."""
+    """SIGINT or SIGTERM arrived; only the command line catches it."""
 
 
 class Ward:
@@ -47,7 +48,10 @@ class Ward:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        tb: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -161,6 +165,11 @@ def resume(child: psutil.Process) -> None:
     for process in reversed(tree(child)):
         with suppress(psutil.Error):
             process.resume()
+
+
+def out_of_memory(log: Sequence[str]) -> str | None:
+    """The last line of a log that speaks of exhausted memory, of the host or of a device."""
+    return next((line for line in reversed(log) if any(s in line for s in OUT_OF_MEMORY)), None)
 
 
 def python_module(name: str, *arguments: str) -> list[str]:

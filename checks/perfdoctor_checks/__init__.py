@@ -1,1 +1,1 @@
-"""The built-in checks, one module each; `perfdoctor.catalogue` finds them by walking this package."""
+"""The built-in checks, one module each; `perfdoctor.catalogue` walks this package."""

@@ -2,8 +2,8 @@
 
 What it finds
 -------------
-A limit of XLA's instruction set (`--xla_cpu_max_isa`) below what the CPU offers, a CPU without AVX2,
-and instructions that are translated by an emulator.
+A limit of XLA's instruction set (`--xla_cpu_max_isa`) below what the CPU offers, a CPU without
+AVX2, and instructions that are translated by an emulator.
 
 Why it costs
 ------------
@@ -18,7 +18,7 @@ decides whether this is an issue or stays a hint.
 
 How to fix
 ----------
-Remove `--xla_cpu_max_isa` from XLA_FLAGS; run a jaxlib made for this CPU instead of an emulated one.
+Remove `--xla_cpu_max_isa` from XLA_FLAGS; run a jaxlib made for this CPU, not an emulated one.
 
 References
 ----------
@@ -46,7 +46,15 @@ X86 = ("x86_64", "AMD64", "i686")
 LEVELS = ("SSE4_2", "AVX", "AVX2", "AVX512")
 """What `--xla_cpu_max_isa` takes, from slow to fast; longer names (AVX512_VNNI) count as AVX512."""
 LIMIT = re.compile(r"--xla_cpu_max_isa=(\w+)")
-VECTORISED = ("exponential", "tanh", "erf", "log", "logistic", "log_plus_one", "exponential_minus_one")
+VECTORISED = (
+    "exponential",
+    "tanh",
+    "erf",
+    "log",
+    "logistic",
+    "log_plus_one",
+    "exponential_minus_one",
+)
 """Operations that are slow without FMA."""
 
 
@@ -70,7 +78,9 @@ def check(observation: Observation) -> Outcome:
         summary = f"XLA is limited to {limit}, the CPU has {has}"
         return hint(summary, evidence, [without_limit(observation)])
     if LEVELS.index(has) < LEVELS.index("AVX2"):
-        advice = Fix(summary="train on another CPU", how="choose a machine with AVX2 (any since 2015)")
+        advice = Fix(
+            summary="train on another CPU", how="choose a machine with AVX2 (any since 2015)"
+        )
         return hint(f"the CPU has {has} and no AVX2", evidence, [advice])
     return ok(f"XLA may use all that the CPU has ({has})", *evidence)
 

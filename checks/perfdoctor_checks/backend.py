@@ -79,7 +79,7 @@ def repair(failure: Failure, observation: Observation) -> Fix:
         return Fix(
             summary="let jax choose its devices",
             how=f"unset {names}",
-            change=Change(env={name: None for name in variables}),
+            change=Change(env=dict.fromkeys(variables)),
         )
     if failure.stage == "devices" and failure.kind == "hung":
         return Fix(
@@ -115,7 +115,7 @@ def use_accelerator(observation: Observation) -> Fix:
         return Fix(
             summary="let jax use the accelerator",
             how=f"unset {' '.join(variables)}",
-            change=Change(env={name: None for name in variables}),
+            change=Change(env=dict.fromkeys(variables)),
             changes_results="numerics",
         )
     for setting in observation.settings or ():
@@ -137,13 +137,17 @@ def install(observation: Observation) -> Fix:
     driver = observation.gpus[0].cuda_driver_version
     major = 13 if number(driver) >= number(FIRST_DRIVER[13]) else 12
     packages = observation.libraries.packages if observation.libraries else {}
-    plugins = {int(m[1]): version for name, version in packages.items() if (m := PLUGIN.match(name))}
+    plugins = {
+        int(m[1]): version for name, version in packages.items() if (m := PLUGIN.match(name))
+    }
     how = f'pip install -U "jax[cuda{major}]"'
     if not plugins:
         return Fix(summary="install jax's CUDA plugin: there is none", how=how)
     if major not in plugins:
         made_for = ", ".join(str(each) for each in plugins)
-        summary = f"install the plugin for CUDA {major}: the driver supports {driver}, not {made_for}"
+        summary = (
+            f"install the plugin for CUDA {major}: the driver supports {driver}, not {made_for}"
+        )
         return Fix(summary=summary, how=how)
     if plugins[major] != packages.get("jaxlib"):
         summary = f"plugin {plugins[major]} and jaxlib {packages.get('jaxlib')} do not match"
@@ -161,7 +165,9 @@ def loaded(observation: Observation) -> str:
     backend = needed(observation.backend)
     kinds = sorted({device.kind for device in backend.devices})
     count = len(backend.devices)
-    return f"Loaded {backend.platform} backend: {count} device{'s' * (count > 1)} ({', '.join(kinds)})"
+    return (
+        f"Loaded {backend.platform} backend: {count} device{'s' * (count > 1)} ({', '.join(kinds)})"
+    )
 
 
 def facts(observation: Observation) -> list[Evidence]:

@@ -7,15 +7,15 @@ time from it.
 
 Why it costs
 ------------
-XLA on a CPU splits an operation over all cores and waits for the slowest part, so that one busy core
-holds all up; on a GPU two processes share time slices and memory.
+XLA on a CPU splits an operation over all cores and waits for the slowest part, so that one busy
+core holds all up; on a GPU two processes share time slices and memory.
 
 How it is measured
 ------------------
 Over the traced window: the CPU time of everything but the training (processes by name, the
 hypervisor's steal), and the time for which the training's threads were ready but had no core
-(/proc/<pid>/task/*/schedstat). The loss is the smaller of the two: threads also wait for each other.
-Memory bandwidth that others take can't be seen from here.
+(/proc/<pid>/task/*/schedstat). The loss is the smaller of the two: threads also wait for each
+other. Memory bandwidth that others take can't be seen from here.
 
 How to fix
 ----------

@@ -63,7 +63,9 @@ def check(observation: Observation) -> Outcome:
     main = max(FLOATS, key=lambda kind: shares[kind])
     on_accelerator = observation.backend is not None and observation.backend.platform != "cpu"
     if main == "f32" and on_accelerator:
-        return hint("computes in float32; bfloat16 may be faster here", evidence, [mixed(observation)])
+        return hint(
+            "computes in float32; bfloat16 may be faster here", evidence, [mixed(observation)]
+        )
     return ok(f"computes in {main}", *evidence)
 
 

@@ -72,7 +72,8 @@ def summary(steps: Steps) -> str:
         return waits
     busiest = steps.etl_places[0]
     where = place(busiest.file, busiest.line)
-    return f"{waits}: {busiest.share:.0%} of the main thread's time is in {busiest.function}() ({where})"
+    share = f"{busiest.share:.0%} of the main thread's time"
+    return f"{waits}: {share} is in {busiest.function}() ({where})"
 
 
 def facts(steps: Steps) -> list[Evidence]:

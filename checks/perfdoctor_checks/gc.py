@@ -65,11 +65,13 @@ def check(observation: Observation) -> Outcome:
 def summary(garbage: Garbage, steps: Steps) -> str:
     """How often, how long, from where."""
     worst = garbage.collections[0]
-    kind = "full collections" if worst.generation == 2 else "collections"
+    kind = "full collection" if worst.generation == 2 else "collection"
     by = "from gc.collect() at" if worst.explicit else "begun in"
+    every = garbage.window_s * 1e3 / steps.time_ms / worst.count
+    objects = f"{garbage.live_objects:,}".replace(",", " ")
     return (
-        f"{worst.count} {kind} in {steps.count} steps, {worst.total_ms / worst.count:.0f} ms each, "
-        f"{by} {shorten(worst.place)}; {garbage.live_objects:,} live objects".replace(",", " ")
+        f"a {kind} every {every:.1f} steps, {worst.total_ms / worst.count:.0f} ms each, "
+        f"{by} {shorten(worst.place)}; {objects} live objects"
     )
 
 
@@ -93,7 +95,7 @@ def facts(garbage: Garbage, steps: Steps) -> list[Evidence]:
             Evidence(
                 name=f"generation {each.generation} collections",
                 value=each.count,
-                unit=f"in {steps.count} steps, {each.longest_ms:.1f} ms at most",
+                unit=f"in {garbage.window_s:.0f} s, {each.longest_ms:.1f} ms at most",
                 source=shorten(each.place),
             )
             for each in garbage.collections[:3]

@@ -3,9 +3,12 @@
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from perfdoctor.schema.report import CheckResult, Report
 
 from perfdoctor.cli.options import identifiers, percent
 
@@ -98,7 +101,7 @@ def command(
     raise typer.Exit(HEALTHY if looked else NO_VERDICT)
 
 
-def measuring(report: "doctor.Report") -> list["CheckResult"]:
+def measuring(report: "Report") -> list["CheckResult"]:
     """The checks that look at the run itself; `backend` alone is no verdict on it."""
     rest = [each for each in report.checks if each.id != "backend"]
     return rest or list(report.checks)

@@ -61,6 +61,6 @@ def name_of(pid: int) -> str:
     return "?"
 
 
-def text(value: str | bytes) -> str:
+def text(value: Any) -> str:
     """Older bindings answer bytes."""
-    return value.decode() if isinstance(value, bytes) else value
+    return str(value, "utf-8") if isinstance(value, bytes) else str(value)

@@ -16,11 +16,10 @@ from perfdoctor.observe.gpu import gpus
 from perfdoctor.observe.host import host
 from perfdoctor.observe.libraries import environment, libraries
 from perfdoctor.observe.probing import Settings, describe, probe
-from perfdoctor.processes import Ward, python_module
+from perfdoctor.processes import Ward, out_of_memory, python_module
 from perfdoctor.schema.digest import Digest
 from perfdoctor.schema.launch import Launch
 from perfdoctor.schema.observation import (
-    OBSERVATION_SCHEMA,
     Failure,
     Load,
     Memory,
@@ -31,11 +30,10 @@ from perfdoctor.schema.observation import (
 from perfdoctor.schema.recording import Recording
 
 WINDOW_S = 3.0
-"""Traced: enough for a hundred steps of 30 ms, short enough for a trace that is read in a second."""
+"""Traced: enough for a hundred steps of 30 ms, and read in a second."""
 AFTER_WINDOW_S = 30.0
 """Grace for stopping the trace and the program."""
 POLL_S = 0.02
-OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "MemoryError", "Out of memory", "out of memory")
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ def observe(
         watched = watch(launch, ward, limit_s, say)
     recording, digest = watched.recording, watched.digest
     return Observation(
-        schema=OBSERVATION_SCHEMA,
+        schema="perfdoctor.observation/1",
         perfdoctor=__version__,
         created=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         target=target,
@@ -86,7 +84,7 @@ def reasons(watched: Watched) -> dict[str, str]:
     if watched.failure is not None:
         why = f"the run failed: {watched.failure.message}"
         parts = ("settings", "compiles", "steps", "garbage", "program", "load", "memory")
-        return {part: why for part in parts}
+        return dict.fromkeys(parts, why)
     if watched.digest is None:
         return {}
     return dict(watched.digest.not_measured)
@@ -143,11 +141,11 @@ def why_failed(folder: Path, code: int | None, seconds: float) -> Failure | None
     if code is None:
         message = f"no end within {seconds:.0f} s"
         return Failure(stage="run", kind="hung", message=message, seconds=seconds)
-    for line in reversed(lines):
-        if any(sign in line for sign in OUT_OF_MEMORY):
-            return Failure(stage="run", kind="out-of-memory", message=line, seconds=seconds)
-    kind, message = ("raised", lines[-1]) if code > 0 and lines else ("killed", describe(code))
-    return Failure(stage="run", kind=kind, message=message, seconds=seconds)  # type: ignore[arg-type]
+    if exhausted := out_of_memory(lines):
+        return Failure(stage="run", kind="out-of-memory", message=exhausted, seconds=seconds)
+    if code > 0 and lines:
+        return Failure(stage="run", kind="raised", message=lines[-1], seconds=seconds)
+    return Failure(stage="run", kind="killed", message=describe(code), seconds=seconds)
 
 
 def read_recording(folder: Path) -> Recording | None:

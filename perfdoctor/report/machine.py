@@ -35,8 +35,14 @@ def lines(machine: Machine) -> list[tuple[str, str]]:
         ("vector sets", " ".join(host.cpu_flags)),
         ("emulated by", host.emulated or ""),
         ("memory", f"{host.memory_bytes / GIB:.1f} GiB{limit}"),
-        *((f"gpu {g.index}", f"{g.name}, {g.memory_bytes / GIB:.1f} GiB, driver {g.driver}, "
-           f"CUDA {g.cuda_driver_version}") for g in machine.gpus),
+        *(
+            (
+                f"gpu {g.index}",
+                f"{g.name}, {g.memory_bytes / GIB:.1f} GiB, driver {g.driver}, "
+                f"CUDA {g.cuda_driver_version}",
+            )
+            for g in machine.gpus
+        ),
         ("accelerators", ", ".join(libraries.accelerators)),
         ("backend", backend(machine)),
         ("python", libraries.python),

@@ -85,7 +85,9 @@ def sentence(report: Report) -> str:
         return f"{causes}, the first keeps the training from running as it could: {first.check}."
     gain = report.combined_gain or first.gain
     speed = f"This run trains at {1 / gain.speedup:.0%} of the speed that it could have here."
-    which = "its fix" if count == 1 else "all fixes together" if report.combined_gain else "the first"
+    which = (
+        "its fix" if count == 1 else "all fixes together" if report.combined_gain else "the first"
+    )
     return f"{speed} {causes}, {which}: {interval(gain)}, {gain.basis}."
 
 

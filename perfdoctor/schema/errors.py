@@ -2,7 +2,7 @@
 
 
 class UsageError(Exception):
-    """Wrong usage or unreadable input; the message names the file, the key and what was expected."""
+    """Wrong usage or unreadable input; the message names the file, the key and what is expected."""
 
 
 class NothingMeasured(Exception):

@@ -194,6 +194,7 @@ class Garbage(Struct, frozen=True, kw_only=True):
     """Objects that a full collection would visit; frozen ones are not among them."""
     frozen_objects: int
     thresholds: tuple[int, int, int]
+    window_s: float
     collections: tuple[Collection, ...] = ()
 
 
@@ -239,7 +240,7 @@ class Load(Struct, frozen=True, kw_only=True):
     """CPU time that the hypervisor gave to others over wall time."""
     others: tuple[BusyProcess, ...]
     lost_share: float | None
-    """Of the time that the target's threads wanted to run, the share that they waited for a core."""
+    """Of the time that the target's threads wanted to run, the share that they had no core."""
     pressure_share: float | None
     """Share of the window in which some task waited for a CPU (/proc/pressure/cpu)."""
     throttled_ms: float | None

@@ -6,7 +6,6 @@ from msgspec import Struct
 
 from perfdoctor.schema.observation import TargetKind
 
-REPORT_SCHEMA = "perfdoctor.report/1"
 Kind = Literal["issue", "hint", "ok", "not-applicable", "not-measured", "crashed"]
 Scalar = bool | int | float | str
 

@@ -61,6 +61,5 @@ def warm_up(player: Player, slice_s: float) -> int:
 def steady(last: Slice, block: Slice) -> bool:
     """Whether a block went as fast as the one before, and compiled nothing."""
     return (
-        block.compiles == 0
-        and abs(math.log(block.samples_per_s / last.samples_per_s)) < AGREEMENT
+        block.compiles == 0 and abs(math.log(block.samples_per_s / last.samples_per_s)) < AGREEMENT
     )

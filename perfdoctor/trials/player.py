@@ -10,20 +10,15 @@ from typing import Self
 
 import msgspec
 
-from perfdoctor.processes import Ward, python_module, resume, suspend
+from perfdoctor.processes import Ward, out_of_memory, python_module, resume, suspend
 from perfdoctor.schema.launch import Launch
 from perfdoctor.schema.slices import Slice
 
-OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "MemoryError", "Out of memory", "out of memory")
 KILLED = -9
 
 
 class PlayerEnded(Exception):
     """The process ended, or did not answer, when it was to run; the message says why."""
-
-    def __init__(self, why: str, out_of_memory: bool = False) -> None:
-        super().__init__(why)
-        self.out_of_memory = out_of_memory
 
 
 class Player:
@@ -46,7 +41,10 @@ class Player:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        tb: TracebackType | None,
     ) -> None:
         self._ward.end(self._child)
         self._ward.discard(self._folder)
@@ -87,9 +85,8 @@ class Player:
     def _ended(self) -> PlayerEnded:
         code = self._child.wait()
         lines = self._log.read_text(errors="replace").strip().splitlines()
-        for line in reversed(lines):
-            if any(sign in line for sign in OUT_OF_MEMORY):
-                return PlayerEnded(f"out of memory: {line}", out_of_memory=True)
+        if exhausted := out_of_memory(lines):
+            return PlayerEnded(f"out of memory: {exhausted}")
         if code == KILLED:
-            return PlayerEnded("killed, as the kernel does when memory runs out", True)
+            return PlayerEnded("killed, as the kernel does when memory runs out")
         return PlayerEnded(lines[-1] if lines else f"ended with status {code}")

@@ -22,7 +22,7 @@ class StackSampler:
     def sample(self) -> None:
         """Add the stack of this moment."""
         frame: FrameType | None = sys._current_frames().get(self._main or 0)
-        stack = []
+        stack: list[tuple[CodeType, int]] = []
         while frame is not None and len(stack) < DEPTH:
             stack.append((frame.f_code, frame.f_lineno or 0))
             frame = frame.f_back

@@ -27,6 +27,7 @@ def garbage_of(recording: Recording) -> Garbage | None:
         live_objects=recording.live_objects,
         frozen_objects=recording.frozen_objects,
         thresholds=recording.gc_thresholds,
+        window_s=(window.end_ns - window.start_ns) / 1e9,
         collections=tuple(sorted(collections, key=lambda c: -c.total_ms)[:10]),
     )
 

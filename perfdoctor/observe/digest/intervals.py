@@ -56,4 +56,5 @@ def contains(a: Intervals, instants: Instants) -> npt.NDArray[np.bool_]:
     if not len(a):
         return np.zeros(len(instants), bool)
     index = np.searchsorted(a[:, 0], instants, side="right") - 1
-    return (index >= 0) & (instants < a[np.maximum(index, 0), 1])
+    inside: npt.NDArray[np.bool_] = (index >= 0) & (instants < a[np.maximum(index, 0), 1])
+    return inside

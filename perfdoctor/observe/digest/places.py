@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import cache
 
 from perfdoctor.schema.observation import Place
 from perfdoctor.schema.recording import Frame
@@ -18,14 +18,14 @@ OUR_PATIENT = "/perfdoctor/targets/reference/"
 """The reference loop lies in site-packages when installed, but is the program examined."""
 
 
-@lru_cache(maxsize=None)
+@cache
 def is_loading(frame: Frame) -> bool:
     """Whether this frame is part of a data loader."""
     file, _, function = frame
     return bool(LOADING_FILES.search(file)) or function.rpartition(".")[2] in LOADING_FUNCTIONS
 
 
-@lru_cache(maxsize=None)
+@cache
 def is_library(frame: Frame) -> bool:
     """Whether this frame is not the user's own code."""
     return bool(LIBRARY_FILES.search(frame[0])) and OUR_PATIENT not in frame[0]
@@ -52,9 +52,7 @@ def places(stacks: Iterable[Sequence[Frame]], of: int, most: int = 3) -> tuple[P
         functions[file, function] += count
     found = []
     for (file, function), count in functions.most_common(most):
-        line = max(
-            (frame for frame in lines if (frame[0], frame[2]) == (file, function)),
-            key=lambda frame: lines[frame],
-        )[1]
-        found.append(Place(function=function, file=file, line=line, share=count / of))
+        its_lines = [frame for frame in lines if (frame[0], frame[2]) == (file, function)]
+        busiest = max(its_lines, key=lambda frame: lines[frame])
+        found.append(Place(function=function, file=file, line=busiest[1], share=count / of))
     return tuple(found)

@@ -69,7 +69,7 @@ def count(operation: Any, operations: Counter[str], elements: Counter[str]) -> N
 
 def arguments(main: Any, kind: Any) -> tuple[Argument, ...]:
     """The arguments of the step, with the names that jax gave them."""
-    attributes = main.attributes["arg_attrs"] if "arg_attrs" in main.attributes else ()
+    attributes = main.attributes["arg_attrs"] if "arg_attrs" in main.attributes else ()  # noqa: SIM401
     values = main.regions[0].blocks[0].arguments
     found = []
     for index, (argument, tensor) in enumerate(zip(values, kind.inputs, strict=True)):

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from perfdoctor.observe.digest.intervals import (
     Instants,
@@ -70,15 +71,16 @@ def step_function(timeline: Timeline) -> str | None:
         return longest
     by_count = Counter(len(spans) for spans in calls.values())
     commonest = max(by_count, key=lambda count: (by_count[count], -count))
-    return max(
-        (name for name in calls if len(calls[name]) == commonest), key=time_ms.__getitem__
-    )
+    return max((name for name in calls if len(calls[name]) == commonest), key=time_ms.__getitem__)
 
 
-def holds_compilation(every: Intervals, compiles: Sequence[CompileEvent]) -> Instants:
+def holds_compilation(every: Intervals, compiles: Sequence[CompileEvent]) -> npt.NDArray[np.bool_]:
     """Which steps something compiled in; bool[steps]."""
     ends = np.sort(np.asarray([event.end_ns for event in compiles], np.int64))
-    return np.searchsorted(ends, every[:, 1]) > np.searchsorted(ends, every[:, 0])
+    holds: npt.NDArray[np.bool_] = np.searchsorted(ends, every[:, 1]) > np.searchsorted(
+        ends, every[:, 0]
+    )
+    return holds
 
 
 def drained_at_both_ends(starts: Instants, waits: Intervals) -> Intervals:
@@ -87,11 +89,11 @@ def drained_at_both_ends(starts: Instants, waits: Intervals) -> Intervals:
     The host runs ahead of the device until it waits. Where it waits now and then, only the steps
     between two waits are a fair sample: what was dispatched in them was also computed in them.
     """
-    every = np.stack([starts[:-1], starts[1:]], axis=1)
+    every: Intervals = np.stack([starts[:-1], starts[1:]], axis=1)
     if len(waits) < FEWEST_WAITS:
         return every
-    between = (every[:, 0] >= waits[0, 0]) & (every[:, 1] <= waits[-1, 1])
-    return every[between]
+    fair: Intervals = every[(every[:, 0] >= waits[0, 0]) & (every[:, 1] <= waits[-1, 1])]
+    return fair
 
 
 def standard_error_ms(kept: Intervals, waits: Intervals) -> float:
@@ -113,21 +115,19 @@ def standard_error_ms(kept: Intervals, waits: Intervals) -> float:
 
 def calls_within(timeline: Timeline, included: Intervals) -> int:
     """Jitted functions called in the steps that count."""
-    return sum(
-        int(contains(included, spans[:, 0]).sum()) for spans in timeline.dispatches.values()
-    )
+    return sum(int(contains(included, spans[:, 0]).sum()) for spans in timeline.dispatches.values())
 
 
 def parts(
     timeline: Timeline, recording: Recording, included: Intervals, count: int
 ) -> dict[str, object]:
     """The fields of `Steps` that divide the time of `count` steps, `included` in all."""
-    gc = within(union([(c.start_ns, c.end_ns) for c in recording.collections]), included)
-    wait = complement(gc, within(timeline.waits, included))
+    gc = intersection(union([(c.start_ns, c.end_ns) for c in recording.collections]), included)
+    wait = complement(gc, intersection(timeline.waits, included))
     calls = union(np.concatenate(list(timeline.dispatches.values())))
-    dispatch = complement(union(np.concatenate([gc, wait])), within(calls, included))
+    dispatch = complement(union(np.concatenate([gc, wait])), intersection(calls, included))
     host = complement(union(np.concatenate([gc, wait, dispatch])), included)
-    busy = within(timeline.busy, included)
+    busy = intersection(timeline.busy, included)
     idle = complement(busy, included)
 
     instants = np.asarray([instant for instant, _ in recording.samples], np.int64)
@@ -146,15 +146,15 @@ def parts(
             chosen &= sampled_loading == data
         return [recording.stacks[number] for number in numbers[chosen]]
 
-    exposed_host = within(host, idle)
+    exposed_host = intersection(host, idle)
     exposed_etl_ms = loading_ms(exposed_host)
     sampled = max(1, int(contains(included, instants).sum()))
     return {
         "device_busy_ms": total_ms(busy) / count,
         "exposed_etl_ms": exposed_etl_ms / count,
-        "exposed_dispatch_ms": total_ms(within(dispatch, idle)) / count,
-        "exposed_wait_ms": total_ms(within(wait, idle)) / count,
-        "exposed_gc_ms": total_ms(within(gc, idle)) / count,
+        "exposed_dispatch_ms": total_ms(intersection(dispatch, idle)) / count,
+        "exposed_wait_ms": total_ms(intersection(wait, idle)) / count,
+        "exposed_gc_ms": total_ms(intersection(gc, idle)) / count,
         "exposed_other_ms": (total_ms(exposed_host) - exposed_etl_ms) / count,
         "etl_ms": loading_ms(host) / count,
         "dispatch_ms": total_ms(dispatch) / count,
@@ -164,6 +164,3 @@ def parts(
         "wait_places": places(stacks_in(wait, None), sampled),
         "other_places": places(stacks_in(host, False), sampled),
     }
-
-
-within = intersection

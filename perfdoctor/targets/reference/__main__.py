@@ -17,10 +17,9 @@ import jax
 import msgspec
 
 from perfdoctor.processes import die_with_parent, offer_to_the_oom_killer
+from perfdoctor.schema.slices import Slice
 from perfdoctor.schema.workload import Workload
 from perfdoctor.targets.reference.loop import TrainingLoop
-from perfdoctor.schema.slices import Slice
-
 
 
 def leave(number: int, frame: Any) -> NoReturn:

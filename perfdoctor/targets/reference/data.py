@@ -84,7 +84,8 @@ def augment(images: npt.NDArray[np.uint8], random: np.random.Generator) -> npt.N
     """Shift each image by up to `SHIFT` pixels, at random; uint8[n, height, width, 3] both ways."""
     moves = random.integers(-SHIFT, SHIFT + 1, (len(images), 2))
     moved = [
-        np.roll(image, move, axis=(0, 1)) for image, move in zip(images, moves.tolist(), strict=True)
+        np.roll(image, move, axis=(0, 1))
+        for image, move in zip(images, moves.tolist(), strict=True)
     ]
     return np.stack(moved)
 

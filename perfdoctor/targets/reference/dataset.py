@@ -1,7 +1,6 @@
 """Where the reference loop's data set lies, and writing it there once."""
 
 import errno
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -68,7 +67,7 @@ def ensure(workload: Workload, ward: Ward, say: Callable[[str], None]) -> Path:
 def move(source: Path, final: Path) -> None:
     """Put the finished folder in its place; another perfdoctor may have done so meanwhile."""
     try:
-        os.rename(source, final)
+        source.rename(final)
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise

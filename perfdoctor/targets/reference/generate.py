@@ -32,7 +32,8 @@ def gratings(labels: npt.NDArray[np.int64], size: int, seed: int) -> npt.NDArray
     tint = 0.5 + 0.3 * np.cos(labels[:, None] + np.arange(3))
     pixels = 128 + 60 * wave[..., None] * tint[:, None, None, :]
     pixels += random.normal(0, 40, (count, size, size, 3))
-    return np.clip(pixels, 0, 255).astype(np.uint8)
+    images: npt.NDArray[np.uint8] = np.clip(pixels, 0, 255).astype(np.uint8)
+    return images
 
 
 def write_images(data: Data, folder: Path) -> None:

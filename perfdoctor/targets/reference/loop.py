@@ -86,7 +86,7 @@ def set_up(workload: Workload) -> tuple[State, Any]:
     """The initial state, and the function (state, inputs, labels) -> (state, metrics)."""
     training = workload.training
     model_key, dropout_key = jax.random.split(jax.random.key(training.seed))
-    model = MODELS[workload.model.name](workload, model_key)  # type: ignore[call-arg]
+    model = MODELS[workload.model.name](workload, model_key)
     params, static = eqx.partition(model, eqx.is_inexact_array)
     stored = jnp.float32 if training.dtype == "mixed" else ARITHMETIC[training.dtype]
     params = cast(params, stored)

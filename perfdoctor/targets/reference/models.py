@@ -38,7 +38,9 @@ class Perceptron(eqx.Module):
 
     def __call__(self, image: Pixels, key: PRNGKeyArray) -> Logits:
         hidden = normalised(image, self.layers[0].weight).ravel()
-        for layer, k in zip(self.layers[:-1], jax.random.split(key, len(self.layers)), strict=False):
+        for layer, k in zip(
+            self.layers[:-1], jax.random.split(key, len(self.layers)), strict=False
+        ):
             hidden = self.dropout(jax.nn.relu(layer(hidden)), key=k)
         return self.layers[-1](hidden)
 
@@ -91,12 +93,12 @@ class Recurrent(eqx.Module):
         return jax.vmap(self.head)(hidden)
 
 
-def scanned(cell: eqx.nn.LSTMCell, inputs: Float[Array, "time width"]) -> Float[Array, "time width"]:
+def scanned(
+    cell: eqx.nn.LSTMCell, inputs: Float[Array, "time width"]
+) -> Float[Array, "time width"]:
     """The hidden states of one LSTM layer over the whole sequence."""
 
-    def advance(
-        carry: tuple[Array, Array], current: Array
-    ) -> tuple[tuple[Array, Array], Array]:
+    def advance(carry: tuple[Array, Array], current: Array) -> tuple[tuple[Array, Array], Array]:
         following = cell(current, carry)
         return following, following[0]
 
