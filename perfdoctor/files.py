@@ -23,6 +23,15 @@ def write_whole(file: Path, content: bytes) -> None:
         raise UsageError(f"{file} cannot be written: {error.strerror}") from None
 
 
+def check_folder(file: Path) -> None:
+    """A UsageError if a file can't be written there: said before the work, not after it."""
+    if file.is_dir():
+        raise UsageError(f"{file} is a directory; expected the name of a file to write")
+    if not os.access(file.parent, os.W_OK):
+        state = "can't be written to" if file.parent.exists() else "does not exist"
+        raise UsageError(f"{file} cannot be written: the folder {file.parent} {state}")
+
+
 def current_umask() -> int:
     """The process's umask; the only way to read it is to set it."""
     umask = os.umask(0)

@@ -71,7 +71,7 @@ def command(
     """
     from perfdoctor import doctor
     from perfdoctor.cli.progress import progress
-    from perfdoctor.files import write_whole
+    from perfdoctor.files import check_folder, write_whole
     from perfdoctor.report import json, terminal
 
     request = doctor.Request(
@@ -83,6 +83,9 @@ def command(
         ignore=identifiers(ignore),
         save_observation=save_observation,
     )
+    for file in (output, save_observation):
+        if file is not None:
+            check_folder(file)
     with progress(budget) as say:
         report = doctor.check(request, context.obj, say)
     if format is Format.json:

@@ -57,10 +57,10 @@ def processes(handle: Any, ours: frozenset[int]) -> tuple[GpuProcess, ...]:
 def name_of(pid: int) -> str:
     """A process's name; a question mark where it cannot be seen (another container's)."""
     with suppress(psutil.Error):
-        return psutil.Process(pid).name()
+        return str(psutil.Process(pid).name())
     return "?"
 
 
 def text(value: Any) -> str:
     """Older bindings answer bytes."""
-    return str(value, "utf-8") if isinstance(value, bytes) else str(value)
+    return value.decode() if isinstance(value, bytes) else str(value)

@@ -1,17 +1,18 @@
 """The Report for a reader at a terminal."""
 
 import io
+import textwrap
 
 from rich.console import Console
 from rich.markup import escape
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from perfdoctor.report.rank import interval
-from perfdoctor.schema.report import Finding, Gain, Kind, Report
+from perfdoctor.schema.report import Fix, Gain, Kind, Report
 
 BAR_WIDTH = 48
+INDENT = " " * 6
 INKS = {
     "device": ("▇", "green"),
     "etl": ("▒", "yellow"),
@@ -45,8 +46,7 @@ def render(report: Report, *, verbose: bool = False, width: int = 100, colour: b
     console.print(Text(sentence(report), style="bold"))
     console.print()
     if report.findings:
-        console.print(table(report))
-        console.print()
+        console.print(table(report, width), soft_wrap=True)
     if report.steps:
         console.print(bar(report.steps))
         console.print()
@@ -91,36 +91,33 @@ def sentence(report: Report) -> str:
     return f"{speed} {causes}, {which}: {interval(gain)}, {gain.basis}."
 
 
-def table(report: Report) -> Table:
-    """The findings by rank; under each, what was seen."""
-    rows = Table(box=None, padding=(0, 2, 0, 0), show_edge=False)
-    for name in ("#", "cause", "costs a step", "its fix gains", "how"):
-        rows.add_column(name, header_style="dim", overflow="fold")
+def table(report: Report, width: int) -> Text:
+    """The findings by rank; under each, what was seen and what its fix does."""
     time_ms = report.steps["time_ms"] if report.steps else None
-    for finding in report.findings:
-        rows.add_row(
-            str(finding.rank),
-            Text(finding.check, style="bold"),
-            cost(finding.gain, time_ms),
-            gain_text(finding.gain),
-            Text(finding.fix.how, style="green"),
-        )
-    outer = Table.grid()
-    outer.add_row(rows)
-    for finding in report.findings:
-        outer.add_row(Padding(Text(seen(finding)), (0, 0, 0, 3)))
-    return outer
+    rows = [("#", "cause", "costs a step", "its fix gains")]
+    for each in report.findings:
+        rows.append((str(each.rank), each.check, cost(each.gain, time_ms), gain_text(each.gain)))
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    cells = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
+    text = Text(f" {cells[0]}  how\n", style="dim")
+    for row, finding in zip(cells[1:], report.findings, strict=True):
+        text.append(f" {row}", style="not dim bold")
+        text.append(f"  {finding.fix.how}\n", style="not dim green")
+        text.append(indented(f"{finding.summary}", width), style="not dim")
+        text.append(indented(f"→ {finding.fix.summary}{caution(finding.fix)}", width), style="dim")
+    return text
 
 
-def seen(finding: Finding) -> str:
-    """What was seen, and what the fix is, in words."""
-    fix = finding.fix
-    caution = {
-        "no": "",
-        "numerics": " (results change by rounding)",
-        "training": " (changes the training)",
-    }
-    return f"{finding.rank}: {finding.summary}.\n   → {fix.summary}{caution[fix.changes_results]}."
+def indented(text: str, width: int) -> str:
+    """Wrapped, under the name of its finding."""
+    return textwrap.fill(text, width, initial_indent=INDENT, subsequent_indent=INDENT) + "\n"
+
+
+def caution(fix: Fix) -> str:
+    """What the fix does to the trained model."""
+    return {"no": "", "numerics": "; results change by rounding", "training": "; changes training"}[
+        fix.changes_results
+    ]
 
 
 def cost(gain: Gain | None, time_ms: float | None) -> str:
@@ -149,7 +146,7 @@ def bar(steps: dict[str, object]) -> Text:
         if value >= 0.005 * total:
             ink, style = INKS[name]
             text.append(f" {ink} ", style=style)
-            text.append(f"{name} {value:.2f} ms  {value / total:.0%} ")
+            text.append(f"{name} {value:.2f} ms {value / total:.0%}  ")
     return text
 
 

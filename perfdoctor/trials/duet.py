@@ -8,12 +8,14 @@ from perfdoctor.processes import Ward
 from perfdoctor.schema.launch import Launch
 from perfdoctor.schema.slices import Slice
 from perfdoctor.trials.player import Player
+from perfdoctor.trials.statistics import LAUNCH_SD, quantile, trimmed_mean
 
-SLICE_S = 0.3
-"""Long enough that starting and draining the pipeline at its ends does not show."""
+SLICE_S = 0.5
+"""Long enough that starting and draining the pipeline at its ends does not show, nor which part of
+a period of several steps a slice happened to hold."""
 FEWEST_STEPS = 4
 """In a slice, however long they take."""
-ROUNDS = 8
+FEWEST_ROUNDS, ROUNDS = 5, 10
 WARM_BLOCKS = 8
 """Blocks after which a process that never gets steady is taken as it is."""
 AGREEMENT = 0.1
@@ -27,7 +29,7 @@ def play_pair(
 ) -> list[float]:
     """Log ratios of throughput, changed over unchanged, one for each round.
 
-    `until`: instant of time.monotonic() at which no further round begins, once there are three.
+    `until`: instant of time.monotonic() at which no further round begins, once there are enough.
     """
     with Player(ward, unchanged) as one, Player(ward, changed) as other:
         for player in (one, other):
@@ -37,12 +39,21 @@ def play_pair(
             player.answer(limit)
         steps = {player: warm_up(player, slice_s) for player in (one, other)}
         ratios: list[float] = []
-        while len(ratios) < ROUNDS and (len(ratios) < 3 or time.monotonic() < until):
+        while not enough(ratios, until):
             order = [one, other]
             random.shuffle(order)
             rates = {p: p.run(steps[p], ANSWER_LIMIT_S).samples_per_s for p in order}
             ratios.append(math.log(rates[other] / rates[one]))
         return ratios
+
+
+def enough(ratios: list[float], until: float) -> bool:
+    """Whether further rounds could not help: the launch's own noise outweighs theirs by now."""
+    if len(ratios) < FEWEST_ROUNDS:
+        return False
+    _, error, df = trimmed_mean(ratios)
+    precise = quantile(df) * error < LAUNCH_SD
+    return precise or len(ratios) >= ROUNDS or time.monotonic() > until
 
 
 def warm_up(player: Player, slice_s: float) -> int:

@@ -33,6 +33,11 @@ def trimmed_mean(values: Sequence[float]) -> tuple[float, float, int]:
     return fmean(kept), error, len(kept) - 1
 
 
+def quantile(df: float = math.inf) -> float:
+    """Of Student's t (the normal distribution without `df`), at the level of all looks."""
+    return float(ndtri(LEVEL) if math.isinf(df) else stdtrit(df, LEVEL))
+
+
 def gain_of(pairs: Sequence[Sequence[float]]) -> Gain:
     """The gain that pairs of live processes show.
 
@@ -42,8 +47,8 @@ def gain_of(pairs: Sequence[Sequence[float]]) -> Gain:
     estimates = [trimmed_mean(slices) for slices in pairs]
     count = len(estimates)
     log_ratio = fmean(estimate for estimate, _, _ in estimates)
-    within = sum((float(stdtrit(df, LEVEL)) * error) ** 2 for _, error, df in estimates)
-    between = count * (float(ndtri(LEVEL)) * LAUNCH_SD) ** 2
+    within = sum((quantile(df) * error) ** 2 for _, error, df in estimates)
+    between = count * (quantile() * LAUNCH_SD) ** 2
     half = math.sqrt(within + between) / count
     return Gain(
         speedup=math.exp(log_ratio),
