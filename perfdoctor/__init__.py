@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         place,
         shorten,
     )
+    from perfdoctor.schema.fix import Change, Fix, Gain
     from perfdoctor.schema.observation import (
         Backend,
         Failure,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
         Program,
         Steps,
     )
-    from perfdoctor.schema.report import Change, Evidence, Fix, Gain, Outcome, Report
+    from perfdoctor.schema.report import Evidence, Outcome, Report
     from perfdoctor.schema.workload import Workload
 
 __version__ = "0.1.0"
@@ -55,7 +56,8 @@ _HOMES = {
         "Program",
         "Steps",
     ),
-    "perfdoctor.schema.report": ("Change", "Evidence", "Fix", "Gain", "Outcome", "Report"),
+    "perfdoctor.schema.fix": ("Change", "Fix", "Gain"),
+    "perfdoctor.schema.report": ("Evidence", "Outcome", "Report"),
     "perfdoctor.schema.workload": ("Workload",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from perfdoctor.schema.errors import NothingMeasured
-from perfdoctor.schema.report import Evidence, Fix, Gain, Outcome
+from perfdoctor.schema.fix import Fix, Gain
+from perfdoctor.schema.report import Evidence, Outcome
 
 Part = TypeVar("Part")
 

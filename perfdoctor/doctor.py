@@ -1,7 +1,7 @@
 """The road that data takes: target → observation → outcomes → trials → verdicts → report."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import count
@@ -17,21 +17,16 @@ from perfdoctor.processes import Ward
 from perfdoctor.report.rank import Verdict, judge, ranked
 from perfdoctor.report.summary import environment, steps
 from perfdoctor.schema.errors import UsageError
+from perfdoctor.schema.fix import Change, Gain, Tried
 from perfdoctor.schema.launch import Launch
 from perfdoctor.schema.observation import Observation, Target
-from perfdoctor.schema.report import (
-    Change,
-    CheckResult,
-    Gain,
-    Outcome,
-    Report,
-    ReportTarget,
-)
+from perfdoctor.schema.report import CheckResult, Outcome, Report, ReportTarget
 from perfdoctor.targets import workload
 from perfdoctor.targets.reference import dataset
 from perfdoctor.targets.resolve import resolve
 from perfdoctor.trials.change import changed_env, changed_workload, merged
-from perfdoctor.trials.trial import Laboratory, Launcher, Trial
+from perfdoctor.trials.statistics import gain_of
+from perfdoctor.trials.trial import Laboratory, Launcher
 
 OBSERVING_SHARE = 0.5
 """Of the budget: what the observed run may take, compilation included."""
@@ -57,29 +52,25 @@ def check(request: Request, ward: Ward, say: Callable[[str], None]) -> Report:
     catalogue = chosen(checks(), request.select, request.ignore)
     target = resolve(request.target)
     if isinstance(target, Observation):
-        observation, launcher = target, None
-    else:
-        launcher = launcher_of(target, ward, say)
-        observation = observe(
-            target, launcher(Change()), ward, request.budget_s * OBSERVING_SHARE, say
-        )
+        saved = ReportTarget(kind="observation", name=str(request.target), args=())
+        return diagnosed(target, catalogue, request.min_gain, saved)
+    launcher = launcher_of(target, ward, say)
+    limit_s = request.budget_s * OBSERVING_SHARE
+    observation = observe(target, launcher(Change()), ward, limit_s, say)
+    save(observation, request)
+    if request.try_fixes and observation.failure is None:
+        commanded = with_options(launcher, "--controlled")
+        laboratory = Laboratory(ward, commanded, deadline, request.min_gain, say)
+        observation = with_trials(observation, catalogue, laboratory)
+        save(observation, request)
+    examined = ReportTarget(kind=target.kind, name=target.name, args=target.args)
+    return diagnosed(observation, catalogue, request.min_gain, examined)
+
+
+def save(observation: Observation, request: Request) -> None:
+    """Keep the observation, if the user wants it; before the trials too, so that none is lost."""
     if request.save_observation is not None:
         write_whole(request.save_observation, msgspec.json.encode(observation))
-    outcomes = {each.id: each(observation) for each in catalogue}
-    trials: dict[str, list[Trial]] = {}
-    laboratory = None
-    if launcher is not None and request.try_fixes and observation.failure is None:
-        controlled = with_options(launcher, "--controlled")
-        laboratory = Laboratory(ward, controlled, deadline, request.min_gain, say)
-        trials = {
-            name: laboratory.best_of(outcomes[name].fixes, outcomes[name].ladder)
-            for name in worth_trying(outcomes, request.min_gain)
-        }
-    verdicts = [
-        judge(each.id, outcomes[each.id], trials.get(each.id, []), request.min_gain)
-        for each in catalogue
-    ]
-    return report(observation, catalogue, verdicts, combined(verdicts, laboratory))
 
 
 def launcher_of(target: Target, ward: Ward, say: Callable[[str], None]) -> Launcher:
@@ -108,7 +99,23 @@ def with_options(launcher: Launcher, *options: str) -> Launcher:
     return launch
 
 
-def worth_trying(outcomes: dict[str, Outcome], min_gain: float) -> list[str]:
+def with_trials(
+    observation: Observation, catalogue: Sequence[Check], laboratory: Laboratory
+) -> Observation:
+    """Try what a machine can apply, each check's fixes by themselves, then all that helped."""
+    outcomes = {each.id: each(observation) for each in catalogue}
+    tried: list[Tried] = []
+    for name in worth_trying(outcomes, laboratory.min_gain):
+        tried += laboratory.best_of(name, outcomes[name].fixes, outcomes[name].ladder)
+    verdicts = verdicts_on(outcomes, tried, laboratory.min_gain)
+    helped = [v for v in ranked(verdicts) if v.gain and v.gain.basis == "measured"]
+    if len(helped) > 1:
+        changes = [v.fix.change for v in helped if v.fix and v.fix.change]
+        tried += laboratory.together(merged(changes))
+    return msgspec.structs.replace(observation, tried=tuple(tried))
+
+
+def worth_trying(outcomes: Mapping[str, Outcome], min_gain: float) -> list[str]:
     """The checks whose fixes a machine can apply and may matter, the most promising first."""
 
     def promise(name: str) -> float:
@@ -125,34 +132,46 @@ def worth_trying(outcomes: dict[str, Outcome], min_gain: float) -> list[str]:
     return sorted(found, key=promise, reverse=True)
 
 
-def combined(verdicts: Sequence[Verdict], laboratory: Laboratory | None) -> Gain | None:
-    """The gain of all measured fixes together; None if there are none or no time is left."""
-    found = [v for v in verdicts if v.kind == "issue" and v.gain and v.gain.basis == "measured"]
-    if len(found) < 2 or laboratory is None:
-        return found[0].gain if found else None
-    changes = [v.fix.change for v in ranked(found) if v.fix and v.fix.change]
-    return laboratory.gain_of(merged(changes))
+def verdicts_on(
+    outcomes: Mapping[str, Outcome], tried: Sequence[Tried], min_gain: float
+) -> list[Verdict]:
+    """What is said of each check, after its trials."""
+    return [
+        judge(
+            name,
+            outcome,
+            [(each, measured(each)) for each in tried if each.check == name],
+            min_gain,
+        )
+        for name, outcome in outcomes.items()
+    ]
 
 
-def report(
-    observation: Observation,
-    catalogue: Sequence[Check],
-    verdicts: Sequence[Verdict],
-    combined_gain: Gain | None,
+def measured(tried: Tried) -> Gain | None:
+    """The gain that a trial showed; None if it could not be run."""
+    return gain_of(tried.log_ratios) if tried.log_ratios else None
+
+
+def diagnosed(
+    observation: Observation, catalogue: Sequence[Check], min_gain: float, examined: ReportTarget
 ) -> Report:
-    """All that was found, as plain data."""
-    target = observation.target
+    """All that the observation and its trials say; the same for a saved one."""
+    outcomes = {each.id: each(observation) for each in catalogue}
+    verdicts = verdicts_on(outcomes, observation.tried, min_gain)
+    findings = tuple(v.finding(rank) for rank, v in enumerate(ranked(verdicts), 1))
+    gains = [f.gain for f in findings if f.gain and f.gain.basis == "measured"]
+    together = [measured(each) for each in observation.tried if each.check == ""]
     return Report(
         schema="perfdoctor.report/1",
         perfdoctor=__version__,
         created=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        target=ReportTarget(kind=target.kind, name=target.name, args=target.args),
+        target=examined,
         environment=environment(observation),
         steps=steps(observation),
-        findings=tuple(v.finding(rank) for rank, v in enumerate(ranked(verdicts), 1)),
-        combined_gain=combined_gain,
+        findings=findings,
+        combined_gain=gains[0] if len(gains) == 1 else next(iter(together), None),
         checks=tuple(
-            CheckResult(id=each.id, outcome=verdict.kind, summary=verdict.summary)
-            for each, verdict in zip(catalogue, verdicts, strict=True)
+            CheckResult(id=verdict.check, outcome=verdict.kind, summary=verdict.summary)
+            for verdict in verdicts
         ),
     )

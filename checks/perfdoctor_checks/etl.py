@@ -111,8 +111,16 @@ def fixes(observation: Observation) -> list[Fix]:
 
 
 def for_workload(workload: Workload, cores: int) -> list[Fix]:
-    """More prefetch, worker processes, pre-saved records: as far as they are not in use."""
+    """Pre-saved records, more prefetch, worker processes: as far as they are not in use."""
     data, found = workload.data, []
+    if data.source == "images":
+        found.append(
+            Fix(
+                summary="decode the files once and read the saved arrays",
+                how='[data] source = "records"',
+                change=Change(workload={"data.source": "records"}),
+            )
+        )
     if data.prefetch < 4 or data.threads < cores:
         found.append(
             Fix(
@@ -127,14 +135,6 @@ def for_workload(workload: Workload, cores: int) -> list[Fix]:
                 summary="prepare batches in worker processes",
                 how=f"[data] prefetch = 2, workers = {cores}",
                 change=Change(workload={"data.prefetch": 2, "data.workers": cores}),
-            )
-        )
-    if data.source == "images":
-        found.append(
-            Fix(
-                summary="decode the files once and read the saved arrays",
-                how='[data] source = "records"',
-                change=Change(workload={"data.source": "records"}),
             )
         )
     return found

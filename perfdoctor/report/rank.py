@@ -2,20 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from perfdoctor.schema.report import Evidence, Finding, Fix, Gain, Kind, Outcome
+from perfdoctor.schema.fix import Fix, Gain, Tried
+from perfdoctor.schema.report import Evidence, Finding, Kind, Outcome
 
-
-class Tried(Protocol):
-    """A fix that was tried."""
-
-    @property
-    def fix(self) -> Fix: ...
-    @property
-    def gain(self) -> Gain | None: ...
-    @property
-    def failure(self) -> str | None: ...
+Trials = Sequence[tuple[Tried, Gain | None]]
+"""What was tried, the best first, each with the gain that it showed, if it could be run."""
 
 
 @dataclass(frozen=True)
@@ -42,18 +34,17 @@ class Verdict:
         )
 
 
-def judge(check: str, outcome: Outcome, trials: Sequence[Tried], min_gain: float) -> Verdict:
+def judge(check: str, outcome: Outcome, trials: Trials, min_gain: float) -> Verdict:
     """A measurement decides where there is one, the estimate where there is none.
 
-    `trials`: the best first. An issue without any gain stays one: nothing runs, so nothing could be
-    measured.
+    An issue without any gain stays one: nothing runs, so nothing could be measured.
     """
     if outcome.kind not in ("issue", "hint"):
         return Verdict(check, outcome.kind, outcome.summary, outcome.evidence)
     fix = outcome.fixes[0] if outcome.fixes else None
     gain, kind, summary = outcome.gain, outcome.kind, with_failures(outcome.summary, trials)
-    if trials and trials[0].gain is not None:
-        fix, gain = trials[0].fix, trials[0].gain
+    if trials and trials[0][1] is not None:
+        fix, gain = trials[0][0].fix, trials[0][1]
         kind = "issue" if worth(gain, min_gain) else "hint"
         if kind == "hint":
             summary += f"; tried {fix.how}: no reliable gain ({interval(gain)})"
@@ -72,9 +63,9 @@ def interval(gain: Gain) -> str:
     return f"{gain.speedup:.2f}× ({gain.low:.2f}–{gain.high:.2f})"
 
 
-def with_failures(summary: str, trials: Sequence[Tried]) -> str:
+def with_failures(summary: str, trials: Trials) -> str:
     """The summary, and which fixes could not be run."""
-    failures = [f"{trial.fix.how} failed: {trial.failure}" for trial in trials if trial.failure]
+    failures = [f"{each.fix.how} failed: {each.failure}" for each, _ in trials if each.failure]
     return "; ".join([summary, *failures])
 
 

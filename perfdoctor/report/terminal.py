@@ -9,7 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from perfdoctor.report.rank import interval
-from perfdoctor.schema.report import Fix, Gain, Kind, Report
+from perfdoctor.schema.fix import Fix, Gain
+from perfdoctor.schema.report import Kind, Report
 
 BAR_WIDTH = 48
 INDENT = " " * 6

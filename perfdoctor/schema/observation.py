@@ -8,6 +8,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from perfdoctor.schema.fix import Tried
 from perfdoctor.schema.workload import Workload
 
 OBSERVATION_SCHEMA = "perfdoctor.observation/1"
@@ -278,5 +279,7 @@ class Observation(Struct, frozen=True, kw_only=True):
     program: Program | None = None
     load: Load | None = None
     memory: Memory | None = None
+    tried: tuple[Tried, ...] = ()
+    """The trials that followed the run; the best fix of each check stands first."""
     not_measured: dict[str, str] = {}
     """Why a part is None."""

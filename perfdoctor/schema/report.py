@@ -4,19 +4,10 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from perfdoctor.schema.fix import Fix, Gain, Scalar
 from perfdoctor.schema.observation import TargetKind
 
 Kind = Literal["issue", "hint", "ok", "not-applicable", "not-measured", "crashed"]
-Scalar = bool | int | float | str
-
-
-class Change(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a machine can change about a target before it runs it."""
-
-    env: dict[str, str | None] = {}
-    """Environment variables to set; None: to remove."""
-    workload: dict[str, Scalar] = {}
-    """Fields of the workload, by dotted name: `data.prefetch`."""
 
 
 class Evidence(Struct, frozen=True, kw_only=True):
@@ -27,26 +18,6 @@ class Evidence(Struct, frozen=True, kw_only=True):
     unit: str
     source: str
     """file:line, counter or event that it was read from."""
-
-
-class Fix(Struct, frozen=True, kw_only=True):
-    """What to do about a finding."""
-
-    summary: str
-    how: str
-    """A line to paste, or the thing to do."""
-    change: Change | None = None
-    changes_results: Literal["no", "numerics", "training"] = "no"
-    """Whether the trained model may differ: by rounding, or as by another hyper-parameter."""
-
-
-class Gain(Struct, frozen=True, kw_only=True):
-    """What a fix is worth: throughput with it over throughput without it, 95 % interval."""
-
-    speedup: float
-    low: float
-    high: float
-    basis: Literal["measured", "estimated"]
 
 
 class Outcome(Struct, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from perfdoctor.schema.report import Change
+from perfdoctor.schema.fix import Change
 from perfdoctor.schema.workload import Workload
 
 

@@ -6,7 +6,7 @@ from statistics import fmean, stdev
 
 from scipy.special import ndtri, stdtrit
 
-from perfdoctor.schema.report import Gain
+from perfdoctor.schema.fix import Gain
 
 TRIM = 0.2
 LOOKS = 3

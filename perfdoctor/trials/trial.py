@@ -1,4 +1,4 @@
-"""Tries fixes on a workload: which one is best, and what it is worth."""
+"""Tries fixes on a target: which one is best, and what it is worth."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 import msgspec
 
 from perfdoctor.processes import Ward
+from perfdoctor.schema.fix import Change, Fix, Gain, Tried
 from perfdoctor.schema.launch import Launch
-from perfdoctor.schema.report import Change, Fix, Gain
 from perfdoctor.trials.duet import play_pair
 from perfdoctor.trials.player import PlayerEnded
 from perfdoctor.trials.statistics import LOOKS, clear, gain_of
 
-PAIR_S = 12.0
-"""What a pair takes: two launches, warm-up, slices. Measured on 2 cores: 8 to 14 s."""
+PAIR_S = 14.0
+"""What a pair takes: two launches, warm-up, slices. Measured on 2 cores: 8 to 16 s."""
 
 Launcher = Callable[[Change], Launch]
 """Makes the launch of the target with a change applied."""
@@ -22,7 +22,7 @@ Launcher = Callable[[Change], Launch]
 
 @dataclass
 class Trial:
-    """What trying a fix showed."""
+    """A fix, and the pairs played with it so far."""
 
     fix: Fix
     pairs: list[list[float]] = field(default_factory=list)
@@ -45,54 +45,61 @@ class Laboratory:
     min_gain: float
     say: Callable[[str], None]
 
-    def has_time(self) -> bool:
-        """Whether another pair fits in."""
-        return time.monotonic() + PAIR_S <= self.deadline
-
-    def best_of(self, fixes: Sequence[Fix], ladder: bool) -> list[Trial]:
-        """Trials of the fixes that a machine can apply, the best one first and measured well."""
-        trials: list[Trial] = []
-        best: Trial | None = None
-        for fix in fixes:
-            if fix.change is None or not self.has_time():
-                continue
-            trial = Trial(fix)
-            self._play(trial)
-            trials.append(trial)
-            if ladder and best is not None and not better(trial, best, self.min_gain):
-                break
-            if best is None or better(trial, best, 0.0):
-                best = trial
+    def best_of(self, check: str, fixes: Sequence[Fix], ladder: bool) -> list[Tried]:
+        """Tries the fixes that a machine can apply; the best one first, and measured well."""
+        trials = self._each(fixes, ladder)
+        best = max(trials, key=speedup, default=None)
         if best is None:
-            return trials
-        looks = LOOKS if len(trials) == 1 else LOOKS + 1  # the choice among several flatters
-        while best.gain and len(best.pairs) < looks and self.has_time():
-            if clear(best.gain, self.min_gain) and (len(trials) == 1 or len(best.pairs) > 1):
+            return []
+        self._confirm(best, among=len(trials))
+        ordered = [best, *(trial for trial in trials if trial is not best)]
+        return [record(check, trial) for trial in ordered]
+
+    def together(self, change: Change) -> list[Tried]:
+        """Tries all fixes at once."""
+        fix = Fix(summary="all fixes together", how="all fixes together", change=change)
+        return self.best_of("", [fix], ladder=False)
+
+    def _each(self, fixes: Sequence[Fix], ladder: bool) -> list[Trial]:
+        """One pair for each fix; up a ladder for as long as the next rung is better."""
+        trials: list[Trial] = []
+        for fix in fixes:
+            if fix.change is None or not self._has_time():
+                continue
+            below = max((speedup(trial) for trial in trials), default=0.0)
+            trials.append(Trial(fix))
+            self._play(trials[-1])
+            if ladder and speedup(trials[-1]) < below * (1 + self.min_gain):
+                break
+        return trials
+
+    def _confirm(self, best: Trial, among: int) -> None:
+        """More pairs until the answer is clear; a choice among several flatters: one at least."""
+        fewest = 1 if among == 1 else 2
+        while best.gain and len(best.pairs) < LOOKS and self._has_time():
+            if len(best.pairs) >= fewest and clear(best.gain, self.min_gain):
                 break
             self._play(best)
-        return [best, *(trial for trial in trials if trial is not best)]
 
-    def gain_of(self, change: Change) -> Gain | None:
-        """The gain of one change; None if there is no time for it, or it can't be run."""
-        together = Fix(summary="", how="all fixes together", change=change)
-        trials = self.best_of([together], ladder=False)
-        return trials[0].gain if trials else None
+    def _has_time(self) -> bool:
+        return time.monotonic() + PAIR_S <= self.deadline
 
     def _play(self, trial: Trial) -> None:
         assert trial.fix.change is not None
-        number = len(trial.pairs) + 1
-        self.say(f"trying {trial.fix.how.splitlines()[0]} (pair {number})")
+        self.say(f"trying {trial.fix.how.splitlines()[0]} (pair {len(trial.pairs) + 1})")
         try:
             unchanged, changed = self.launcher(Change()), self.launcher(trial.fix.change)
             trial.pairs.append(play_pair(self.ward, unchanged, changed, self.deadline))
-        except PlayerEnded as ended:
-            trial.failure = str(ended)
-        except msgspec.ValidationError as error:
+        except (PlayerEnded, msgspec.ValidationError) as error:
             trial.failure = str(error)
 
 
-def better(trial: Trial, best: Trial, by: float) -> bool:
-    """Whether a trial shows a gain that is larger than the best one's by the factor 1 + `by`."""
-    if trial.gain is None:
-        return False
-    return best.gain is None or trial.gain.speedup > best.gain.speedup * (1 + by)
+def speedup(trial: Trial) -> float:
+    """What a trial showed; 0 if it could not be run."""
+    return trial.gain.speedup if trial.gain else 0.0
+
+
+def record(check: str, trial: Trial) -> Tried:
+    """As plain data, to be kept with the observation."""
+    pairs = tuple(tuple(pair) for pair in trial.pairs)
+    return Tried(check=check, fix=trial.fix, log_ratios=pairs, failure=trial.failure)
