@@ -74,6 +74,8 @@ def failed(failure: Failure) -> str:
 def repair(failure: Failure, observation: Observation) -> Fix:
     """The likeliest way out."""
     variables = hiding(observation)
+    if failure.stage == "devices" and failure.kind == "raised" and observation.gpus:
+        return install(observation)
     if failure.stage == "devices" and variables:
         names = " ".join(variables)
         return Fix(

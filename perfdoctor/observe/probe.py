@@ -6,7 +6,9 @@ python -m perfdoctor.observe.probe
 import logging
 import os
 import time
+import traceback
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 
@@ -39,8 +41,16 @@ def main() -> None:
         try:
             look(say)
         except Exception as error:
-            message = f"{type(error).__name__}: {error}".strip()
-            say(ProbeLine(raised=message))
+            say(ProbeLine(raised=in_words(error)))
+
+
+def in_words(error: Exception) -> str:
+    """An exception in one line; where it has no text (a bare assert), the line that raised it."""
+    text = " ".join(str(error).split())
+    if not text:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        text = f"{where.line} ({Path(where.filename).name}:{where.lineno})"
+    return f"{type(error).__name__}: {text}"
 
 
 def look(say: Callable[[ProbeLine], None]) -> None:

@@ -83,7 +83,9 @@ def reasons(watched: Watched) -> dict[str, str]:
     """Why each missing part is missing."""
     if watched.failure is not None:
         why = f"the run failed: {watched.failure.message}"
-        parts = ("settings", "compiles", "steps", "garbage", "program", "load", "memory")
+        parts = ["settings", "compiles", "steps", "garbage", "program", "load", "memory"]
+        if watched.failure.stage != "run":
+            parts.append("backend")
         return dict.fromkeys(parts, why)
     if watched.digest is None:
         return {}

@@ -167,5 +167,7 @@ def groups(report: Report) -> list[Text]:
         if kind == "ok" and members:
             lines.append(Text(f" {name}: {' '.join(check.id for check in members)}"))
         elif kind != "ok":
-            lines += [Text(f" {name}: {check.id}: {check.summary}") for check in members]
+            for reason in dict.fromkeys(check.summary for check in members):
+                ids = " ".join(check.id for check in members if check.summary == reason)
+                lines.append(Text(f" {name}: {ids}: {reason}"))
     return lines

@@ -74,6 +74,7 @@ def wrong_value(message: str, raw: dict[str, Any]) -> str:
             found = found.get(name)
     key = ".".join(name for name, _ in keys if name) or "the file"
     expected = re.sub(r", got `.*`$", "", expected).removeprefix("Expected ").replace("`", "")
+    expected = {"object": "a table", "array": "a list"}.get(expected, expected)
     if expected.startswith("Invalid enum value"):
         expected = "one of " + ", ".join(choices(keys))
     return f"{key} = {shown(found)}; expected {expected}"

@@ -7,15 +7,16 @@ import time
 from perfdoctor.processes import Ward
 from perfdoctor.schema.launch import Launch
 from perfdoctor.schema.slices import Slice
-from perfdoctor.trials.player import Player
+from perfdoctor.trials.player import Player, PlayerEnded
 from perfdoctor.trials.statistics import LAUNCH_SD, quantile, trimmed_mean
 
 SLICE_S = 0.5
 """Long enough that starting and draining the pipeline at its ends does not show, nor which part of
 a period of several steps a slice happened to hold."""
-FEWEST_STEPS = 4
+FEWEST_STEPS = 2
 """In a slice, however long they take."""
 FEWEST_ROUNDS, ROUNDS = 5, 10
+FEWEST_AT_DEADLINE = 3
 WARM_BLOCKS = 8
 """Blocks after which a process that never gets steady is taken as it is."""
 AGREEMENT = 0.1
@@ -29,7 +30,7 @@ def play_pair(
 ) -> list[float]:
     """Log ratios of throughput, changed over unchanged, one for each round.
 
-    `until`: instant of time.monotonic() at which no further round begins, once there are enough.
+    `until`: instant of time.monotonic() at which no further round begins. Raises PlayerEnded.
     """
     with Player(ward, unchanged) as one, Player(ward, changed) as other:
         for player in (one, other):
@@ -48,12 +49,18 @@ def play_pair(
 
 
 def enough(ratios: list[float], until: float) -> bool:
-    """Whether further rounds could not help: the launch's own noise outweighs theirs by now."""
+    """Whether further rounds could not help: the launch's own noise outweighs theirs by now.
+
+    Raises PlayerEnded if the time is up after so few rounds that they say nothing.
+    """
+    if time.monotonic() > until:
+        if len(ratios) < FEWEST_AT_DEADLINE:
+            raise PlayerEnded("the budget ended before its gain could be measured")
+        return True
     if len(ratios) < FEWEST_ROUNDS:
         return False
     _, error, df = trimmed_mean(ratios)
-    precise = quantile(df) * error < LAUNCH_SD
-    return precise or len(ratios) >= ROUNDS or time.monotonic() > until
+    return quantile(df) * error < LAUNCH_SD or len(ratios) >= ROUNDS
 
 
 def warm_up(player: Player, slice_s: float) -> int:

@@ -42,14 +42,15 @@ def write_images(data: Data, folder: Path) -> None:
     for name in range(CLASSES):
         (folder / f"{name:02d}").mkdir()
     shape = (data.examples, data.image_size, data.image_size, 3)
-    pixels = np.lib.format.open_memmap(folder / "images.npy", "w+", np.uint8, shape)
-    for start in range(0, data.examples, CHUNK):
-        part = slice(start, start + CHUNK)
-        images = gratings(labels[part], data.image_size, seed=start)
-        pixels[part] = images
-        for index, (label, image) in enumerate(zip(labels[part], images, strict=True), start):
-            Image.fromarray(image).save(folder / f"{label:02d}" / f"{index:06d}.png")
-    pixels.flush()
+    with (folder / "images.npy").open("wb") as records:  # a memory map would die of a full disk
+        header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(records, header)
+        for start in range(0, data.examples, CHUNK):
+            part = labels[start : start + CHUNK]
+            images = gratings(part, data.image_size, seed=start)
+            records.write(images.tobytes())
+            for index, (label, image) in enumerate(zip(part, images, strict=True), start):
+                Image.fromarray(image).save(folder / f"{label:02d}" / f"{index:06d}.png")
     np.save(folder / "labels.npy", labels.astype(np.int32))
 
 

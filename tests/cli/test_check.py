@@ -1,0 +1,96 @@
+"""`perfdoctor check` from end to end, on the sample workloads."""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.command import SAMPLES, perfdoctor
+
+WORKLOADS = sorted(SAMPLES.glob("*.toml"))
+
+
+def report_on(*arguments: str) -> tuple[int, dict[str, Any]]:
+    """Exit code and report of a check."""
+    answer = perfdoctor("check", *arguments, "--format", "json")
+    assert answer.stderr == ""
+    return answer.returncode, json.loads(answer.stdout)
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda file: file.stem)
+def test_a_sample_sets_off_what_it_is_made_for(workload: Path, tmp_path: Path) -> None:
+    saved = tmp_path / "observation.json"
+    code, report = report_on(str(workload), "--save-observation", str(saved))
+    expected = tomllib.loads(workload.read_text())["expect"]
+    # competing-processes speaks of what else this machine does, whatever is examined
+    found = [f for f in report["findings"] if f["check"] != "competing-processes"]
+    assert [each["check"] for each in found] == expected
+    assert code == bool(report["findings"])
+    for each in found:
+        assert each["gain"]["basis"] == "measured"
+        assert each["gain"]["low"] > 1
+    again_code, again = report_on(str(saved))
+    assert again_code == code
+    assert again["findings"] == report["findings"]
+    assert again["combined_gain"] == report["combined_gain"]
+    assert again["checks"] == report["checks"]
+
+
+def test_every_sample_says_what_it_expects() -> None:
+    assert len(WORKLOADS) >= 5
+    for workload in WORKLOADS:
+        assert "expect" in tomllib.loads(workload.read_text())
+
+
+def test_two_faults_are_ranked_and_measured_together(tmp_path: Path) -> None:
+    workload = tmp_path / "both.toml"
+    workload.write_text(
+        '[training]\ndtype = "float64"\n[process]\nlive_objects = 1_000_000\ngc_collect_every = 2\n'
+    )
+    code, report = report_on(str(workload))
+    assert code == 1
+    gains = [each["gain"]["low"] for each in report["findings"]]
+    assert {each["check"] for each in report["findings"]} >= {"dtype", "gc"}
+    assert [each["rank"] for each in report["findings"]] == list(range(1, len(gains) + 1))
+    assert gains == sorted(gains, reverse=True)
+    assert report["combined_gain"]["speedup"] > max(gains)
+
+
+def test_exit_zero_and_output(tmp_path: Path) -> None:
+    file = tmp_path / "report.txt"
+    observed = SAMPLES.parent / "tests" / "observations" / "slow_etl.json"
+    answer = perfdoctor("check", str(observed), "--exit-zero", "--output", str(file))
+    assert answer.returncode == 0
+    assert answer.stdout == ""
+    assert "etl" in file.read_text()
+
+
+def test_select_and_ignore() -> None:
+    observed = str(SAMPLES.parent / "tests" / "observations" / "slow_etl.json")
+    assert [c["id"] for c in report_on(observed, "--select", "gc,dtype")[1]["checks"]] == [
+        "dtype",
+        "gc",
+    ]
+    assert report_on(observed, "--ignore", "etl")[0] == 0
+
+
+def test_min_gain_decides_what_is_an_issue() -> None:
+    observed = str(SAMPLES.parent / "tests" / "observations" / "slow_etl.json")
+    assert report_on(observed, "--min-gain", "5%")[0] == 1
+    assert report_on(observed, "--min-gain", "900%")[0] == 0
+
+
+def test_a_run_that_fails_is_no_verdict(tmp_path: Path) -> None:
+    workload = tmp_path / "short.toml"
+    workload.write_text(
+        '[model]\nname = "mlp"\nwidth = 8\n[data]\nexamples = 100\nimage_size = 8\n'
+        f'folder = "{tmp_path}"\n[training]\nsteps = 3\n'
+    )
+    code, report = report_on(str(workload))
+    assert code == 3
+    assert report["findings"] == []
+    steps = next(c for c in report["checks"] if c["id"] == "etl")
+    assert steps["outcome"] == "not-measured"
+    assert "give it more steps" in steps["summary"]

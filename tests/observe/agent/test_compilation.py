@@ -1,0 +1,170 @@
+import json
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from perfdoctor.observe.agent.compilation import CompilationWatch
+
+NEW_TYPES = """\
+TRACING CACHE MISS at /home/me/train.py:7:20 (<module>):
+  for step defined at /home/me/train.py:4
+  all previously seen cache keys differ. For the closest previous key:
+  different input types:
+  * at x, now f32[5] and before f32[4]"""
+NEW_FUNCTION = """\
+TRACING CACHE MISS at /home/me/train.py:7 (<module>):
+  never seen function:
+    step id=139657333396864 defined at /home/me/train.py:4"""
+OLD_TYPES = """\
+TRACING CACHE MISS at /home/me/train.py:7:20 (<module>) costing 0.919 ms because:
+  for step defined at /home/me/train.py:4
+  all previously seen cache keys are different. Closest previous key:
+  * key with different input types:
+      types now: p: f32[3], x: f32[5]
+        * at x, now f32[5] and before f32[4]"""
+TRACE, LOWER, COMPILE = (
+    "/jax/core/compile/jaxpr_trace_duration",
+    "/jax/core/compile/jaxpr_to_mlir_module_duration",
+    "/jax/core/compile/backend_compile_duration",
+)
+
+PROGRAM = """
+import json, logging, sys
+import jax
+from perfdoctor.observe.agent.compilation import CompilationWatch
+
+watch = CompilationWatch()
+watch.install(jax)
+watch.explain(jax)
+
+@jax.jit
+def step(x):
+    return x + 1
+
+step(jax.numpy.zeros(4)).block_until_ready()
+step(jax.numpy.zeros(5)).block_until_ready()
+phases = [event.phase for event in watch.events if event.function == "step"]
+reason = watch.reasons["step"]
+quiet = watch.quiet_for_s()
+print(json.dumps({"phases": phases, "reason": reason, "quiet": quiet}))
+"""
+
+
+def record(message: str, *arguments: object) -> logging.LogRecord:
+    return logging.LogRecord("jax", logging.WARNING, __file__, 1, message, arguments, None)
+
+
+@pytest.mark.parametrize("message", [NEW_TYPES, NEW_FUNCTION, OLD_TYPES])
+def test_an_explanation_is_kept_and_not_logged(message: str) -> None:
+    watch = CompilationWatch()
+    assert not watch.filter(record(message))
+    assert list(watch.reasons) == ["step"]
+
+
+@pytest.mark.parametrize("message", [NEW_TYPES, OLD_TYPES])
+def test_a_reason_names_the_argument_that_differs(message: str) -> None:
+    watch = CompilationWatch()
+    watch.filter(record(message))
+    assert "at x, now f32[5] and before f32[4]" in watch.reasons["step"]
+    assert "TRACING CACHE MISS" not in watch.reasons["step"]
+
+
+def test_the_reason_of_a_new_function_says_so() -> None:
+    watch = CompilationWatch()
+    watch.filter(record(NEW_FUNCTION))
+    assert watch.reasons["step"].startswith("never seen function:")
+
+
+def test_the_newest_reason_counts() -> None:
+    watch = CompilationWatch()
+    watch.filter(record(NEW_FUNCTION))
+    watch.filter(record(NEW_TYPES))
+    assert "different input types" in watch.reasons["step"]
+
+
+@pytest.mark.parametrize("name", ["<lambda>", "make.<locals>.step", "Model.__call__"])
+def test_functions_with_odd_names(name: str) -> None:
+    watch = CompilationWatch()
+    watch.filter(record(NEW_TYPES.replace("for step ", f"for {name} ")))
+    assert list(watch.reasons) == [name]
+
+
+def test_an_explanation_that_names_no_function_is_still_not_logged() -> None:
+    watch = CompilationWatch()
+    assert not watch.filter(record("TRACING CACHE MISS, told in some way to come"))
+    assert watch.reasons == {}
+
+
+def test_other_messages_are_logged_as_ever() -> None:
+    watch = CompilationWatch()
+    assert watch.filter(record("for step defined at %s", "train.py"))
+    assert watch.reasons == {}
+
+
+def test_arguments_of_a_message_are_filled_in() -> None:
+    watch = CompilationWatch()
+    assert not watch.filter(record("%s", NEW_TYPES))
+    assert list(watch.reasons) == ["step"]
+
+
+def test_compile_events_are_written_down() -> None:
+    watch = CompilationWatch()
+    watch(TRACE, 0.5, fun_name="step")
+    watch(COMPILE, 2.0, fun_name="jit(step)")
+    assert [(event.phase, event.function, event.seconds) for event in watch.events] == [
+        ("jaxpr_trace_duration", "step", 0.5),
+        ("backend_compile_duration", "step", 2.0),
+    ]
+
+
+def test_other_events_of_jax_are_ignored() -> None:
+    watch = CompilationWatch()
+    watch("/jax/checkpoint/write/duration", 1.0)
+    assert watch.events == []
+    assert watch.last_ns == 0
+
+
+def test_an_event_without_a_function_is_kept() -> None:
+    watch = CompilationWatch()
+    watch(COMPILE, 1.0)
+    assert watch.events[0].function == ""
+
+
+def test_nothing_is_quiet_before_anything_compiled() -> None:
+    assert CompilationWatch().quiet_for_s() == 0.0
+
+
+def test_nothing_is_quiet_while_xla_compiles() -> None:
+    watch = CompilationWatch()
+    watch(LOWER, 0.1, fun_name="step")
+    watch.last_ns -= 10**9
+    assert watch.quiet_for_s() == 0.0
+
+
+def test_quiet_is_counted_from_the_last_event() -> None:
+    watch = CompilationWatch()
+    watch(LOWER, 0.1, fun_name="step")
+    watch(COMPILE, 0.1, fun_name="step")
+    watch.last_ns -= 10**9
+    assert watch.quiet_for_s() >= 1.0
+
+
+def test_a_compilation_without_lowering_leaves_nothing_open() -> None:
+    watch = CompilationWatch()
+    watch(COMPILE, 0.1, fun_name="step")
+    watch(LOWER, 0.1, fun_name="step")
+    assert watch.quiet_for_s() == 0.0
+
+
+def test_the_installed_jax_is_understood(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    seen = json.loads(done.stdout)
+    assert seen["phases"].count("backend_compile_duration") == 2
+    assert "at x, now f32[5] and before f32[4]" in seen["reason"]
+    assert seen["quiet"] > 0
+    assert "TRACING CACHE MISS" not in done.stderr

@@ -1,0 +1,72 @@
+import threading
+
+from perfdoctor.observe.agent.stacks import DEPTH, StackSampler
+
+
+def deep(levels: int, sampler: StackSampler) -> None:
+    if levels:
+        deep(levels - 1, sampler)
+    else:
+        sampler.sample()
+
+
+def functions(sampler: StackSampler, number: int) -> list[str]:
+    return [function for _, _, function in sampler.stacks()[number]]
+
+
+def test_a_stack_begins_with_its_innermost_frame() -> None:
+    sampler = StackSampler()
+    deep(1, sampler)
+    assert functions(sampler, 0)[:4] == [
+        "StackSampler.sample",
+        "deep",
+        "deep",
+        "test_a_stack_begins_with_its_innermost_frame",
+    ]
+
+
+def test_a_frame_tells_its_file_and_line() -> None:
+    sampler = StackSampler()
+    sampler.sample()
+    file, line, _ = sampler.stacks()[0][1]
+    assert file == __file__
+    assert line > 0
+
+
+def test_equal_stacks_are_kept_once() -> None:
+    sampler = StackSampler()
+    for _ in range(3):
+        sampler.sample()
+    assert [number for _, number in sampler.samples] == [0, 0, 0]
+    assert len(sampler.stacks()) == 1
+
+
+def test_another_line_is_another_stack() -> None:
+    sampler = StackSampler()
+    sampler.sample()
+    sampler.sample()
+    assert [number for _, number in sampler.samples] == [0, 1]
+    assert len(sampler.stacks()) == 2
+
+
+def test_instants_do_not_go_back() -> None:
+    sampler = StackSampler()
+    for _ in range(20):
+        sampler.sample()
+    instants = [instant for instant, _ in sampler.samples]
+    assert instants == sorted(instants)
+
+
+def test_deep_stacks_lose_their_outermost_frames() -> None:
+    sampler = StackSampler()
+    deep(2 * DEPTH, sampler)
+    assert functions(sampler, 0) == ["StackSampler.sample", *["deep"] * (DEPTH - 1)]
+
+
+def test_another_thread_samples_the_main_thread() -> None:
+    sampler = StackSampler()
+    thread = threading.Thread(target=sampler.sample)
+    thread.start()
+    thread.join()
+    assert "test_another_thread_samples_the_main_thread" in functions(sampler, 0)
+    assert "StackSampler.sample" not in functions(sampler, 0)

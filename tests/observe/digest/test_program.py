@@ -1,0 +1,153 @@
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from perfdoctor.observe.digest.program import batch_size, parse, read
+from perfdoctor.schema.observation import Argument, Program
+
+STEP = """\
+#loc1 = loc("params['count']")
+#loc2 = loc("params['weight']")
+module @jit_step attributes {mhlo.num_partitions = 1 : i32, mhlo.num_replicas = 1 : i32} {
+  func.func public @main(
+      %arg0: tensor<i32> {tf.aliasing_output = 0 : i32} loc("params['count']"),
+      %arg1: tensor<4xf32> {jax.buffer_donor = true} loc("params['weight']"),
+      %arg2: tensor<8x4xui8> loc("inputs"),
+      %arg3: tensor<8xf32> loc("labels"))
+      -> (tensor<i32> {jax.result_info = "result[0]['count']"},
+          tensor<4xf32> {jax.result_info = "result[0]['weight']"},
+          tensor<f32> {jax.result_info = "result[1]"}) {
+    %0 = stablehlo.convert %arg2 : (tensor<8x4xui8>) -> tensor<8x4xf32> loc(#loc5)
+    %1 = stablehlo.dot_general %0, %arg1, contracting_dims = [1] x [0],
+      precision = [DEFAULT, DEFAULT] : (tensor<8x4xf32>, tensor<4xf32>) -> tensor<8xf32>
+    %2 = stablehlo.subtract %1, %arg3 : tensor<8xf32>
+    %3 = stablehlo.multiply %2, %2 : tensor<8xf32>
+    %cst = stablehlo.constant dense<0.000000e+00> : tensor<f32>
+    %4 = stablehlo.reduce(%3 init: %cst) applies stablehlo.add across dimensions = [0]
+      : (tensor<8xf32>, tensor<f32>) -> tensor<f32>
+    %7 = stablehlo.broadcast_in_dim %4, dims = [] : (tensor<f32>) -> tensor<4xf32>
+    %8 = stablehlo.subtract %arg1, %7 : tensor<4xf32>
+    %c = stablehlo.constant dense<1> : tensor<i32>
+    %9 = stablehlo.add %arg0, %c : tensor<i32>
+    return %9, %8, %4 : tensor<i32>, tensor<4xf32>, tensor<f32> loc(#loc)
+  } loc(#loc)
+} loc(#loc)
+#loc = loc(unknown)
+#loc5 = loc("jit(step)/convert_element_type"("/home/me/train.py":5:8 to :34))
+"""
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    return parse(STEP, "step")
+
+
+def test_arguments_have_the_names_that_jax_gave_them(program: Program) -> None:
+    names = [argument.name for argument in program.arguments]
+    assert names == ["params['count']", "params['weight']", "inputs", "labels"]
+    assert program.function == "step"
+
+
+def test_arguments_have_shapes_and_types(program: Program) -> None:
+    kinds = [(argument.shape, argument.dtype) for argument in program.arguments]
+    assert kinds == [((), "i32"), ((4,), "f32"), ((8, 4), "ui8"), ((8,), "f32")]
+
+
+def test_both_marks_of_donation_are_known(program: Program) -> None:
+    donated = [argument.donated for argument in program.arguments]
+    assert donated == [True, True, False, False]
+
+
+def test_results_have_shapes_and_types(program: Program) -> None:
+    assert program.results == (((), "i32"), ((4,), "f32"), ((), "f32"))
+
+
+def test_operations_are_counted(program: Program) -> None:
+    assert program.operations["stablehlo.dot_general"] == 1
+    assert program.operations["stablehlo.subtract"] == 2
+    assert program.operations["stablehlo.add"] == 2  # one inside the reduction
+    assert program.operations["func.func"] == 1
+
+
+def test_elements_are_counted_by_their_type(program: Program) -> None:
+    assert program.elements_by_dtype["i32"] == 2
+    assert program.elements_by_dtype["f32"] == 32 + 3 * 8 + 1 + 1 + 1 + 2 * 4
+    assert "ui8" not in program.elements_by_dtype
+
+
+def test_the_batch_is_the_leading_size_of_the_data(program: Program) -> None:
+    assert batch_size(program) == 8
+
+
+def test_an_argument_without_a_name_gets_a_number() -> None:
+    text = "func.func public @main(%arg0: tensor<2xf64>) { return }"
+    (argument,) = parse(text, "step").arguments
+    assert (argument.dtype, argument.donated) == ("f64", False)
+    assert argument.name
+
+
+def test_a_step_that_the_installed_jax_lowers_can_be_read() -> None:
+    def step(params: dict[str, jax.Array], inputs: jax.Array) -> dict[str, jax.Array]:
+        return {name: value + inputs.sum() for name, value in params.items()}
+
+    params = {"bias": jnp.zeros(3, jnp.bfloat16)}
+    lowered = jax.jit(step, donate_argnums=0).lower(params, jnp.zeros((6, 2), jnp.bfloat16))
+    found = parse(lowered.as_text(debug_info=True), "step")
+    assert found.arguments == (
+        Argument(name="params['bias']", shape=(3,), dtype="bf16", donated=True),
+        Argument(name="inputs", shape=(6, 2), dtype="bf16", donated=False),
+    )
+    assert batch_size(found) == 6
+
+
+def with_arguments(*shapes: tuple[int, ...], results: int = 0) -> Program:
+    """The first `results` arguments are replaced by results."""
+    kinds = tuple((shape, "f32") for shape in shapes)
+    return Program(
+        function="step",
+        arguments=tuple(
+            Argument(name="x", shape=shape, dtype="f32", donated=False) for shape in shapes
+        ),
+        results=kinds[:results],
+        operations={},
+        elements_by_dtype={},
+    )
+
+
+def test_no_batch_where_the_data_differ_in_their_leading_size() -> None:
+    assert batch_size(with_arguments((8, 4), (9,))) is None
+
+
+def test_no_batch_without_data() -> None:
+    assert batch_size(with_arguments()) is None
+    assert batch_size(with_arguments((4, 4), (4,), results=2)) is None
+
+
+def test_scalars_beside_the_data_do_not_matter() -> None:
+    assert batch_size(with_arguments((), (8, 4), (8,))) == 8
+
+
+def test_a_result_takes_the_place_of_one_argument_only() -> None:
+    assert batch_size(with_arguments((8, 4), (8, 4), results=1)) == 8
+
+
+def test_the_newest_dump_of_a_function_is_read(tmp_path: Path) -> None:
+    (tmp_path / "jax_ir0001_jit_step_compile.mlir").write_text("not MLIR")
+    (tmp_path / "jax_ir0002_jit_step_compile.mlir").write_text(STEP)
+    (tmp_path / "jax_ir0003_jit_other_compile.mlir").write_text("not MLIR")
+    found = read(tmp_path, "step")
+    assert found is not None
+    assert len(found.arguments) == 4
+
+
+def test_a_lambda_is_found_under_the_name_that_files_can_have(tmp_path: Path) -> None:
+    (tmp_path / "jax_ir0001_jit__lambda__compile.mlir").write_text(STEP)
+    found = read(tmp_path, "<lambda>")
+    assert found is not None
+    assert found.function == "<lambda>"
+
+
+def test_no_program_where_none_was_dumped(tmp_path: Path) -> None:
+    assert read(tmp_path, "step") is None

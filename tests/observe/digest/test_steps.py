@@ -1,0 +1,267 @@
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from perfdoctor.observe.digest.intervals import Intervals, union
+from perfdoctor.observe.digest.steps import step_function, steps_of
+from perfdoctor.observe.digest.timeline import Timeline
+from perfdoctor.schema.observation import Steps
+from perfdoctor.schema.recording import CollectionEvent, CompileEvent, Frame, Recording, Window
+
+Pairs = list[tuple[int, int]]
+MS = 1_000_000
+COUNT = 20
+TRAIN: Frame = ("/home/me/train.py", 10, "train")
+LOADER: Frame = ("/home/me/loader.py", 30, "Loader.__next__")
+LOADING, TRAINING = [LOADER, TRAIN], [TRAIN]
+
+
+def every_step(start_ms: float, end_ms: float, count: int = COUNT) -> Intervals:
+    """The same part of each of `count` steps of 10 ms."""
+    return union(
+        (round((10 * step + start_ms) * MS), round((10 * step + end_ms) * MS))
+        for step in range(count)
+    )
+
+
+def timeline(
+    dispatches: Intervals | dict[str, Intervals],
+    busy: Intervals,
+    waits: Iterable[tuple[int, int]] | Intervals = (),
+) -> Timeline:
+    if not isinstance(dispatches, dict):
+        dispatches = {"step": dispatches}
+    return Timeline(dispatches=dispatches, waits=union(waits), busy=busy)
+
+
+def recording(
+    stack: list[Frame] = TRAINING,
+    collections: Iterable[tuple[int, int]] = (),
+    compiled_at_ms: tuple[float, ...] = (),
+    cpu_s: float = 0.0,
+) -> Recording:
+    """Of a window of 21 steps; the main thread is sampled each millisecond, always in `stack`."""
+    return Recording(
+        start_ns=0,
+        window=Window(start_ns=0, end_ns=210 * MS, cpu_s=cpu_s, steady=True),
+        stacks=[stack],
+        samples=[(MS // 2 + MS * index, 0) for index in range(210)],
+        collections=[
+            CollectionEvent(
+                generation=2, start_ns=start, end_ns=end, collected=0, frame=TRAIN, source=""
+            )
+            for start, end in collections
+        ],
+        compiles=[
+            CompileEvent(phase="backend", function="step", seconds=0.1, end_ns=round(at * MS))
+            for at in compiled_at_ms
+        ],
+    )
+
+
+def seen(timeline: Timeline, recording: Recording) -> Steps:
+    steps = steps_of(timeline, recording)
+    assert steps is not None
+    return steps
+
+
+def parts_together_ms(steps: Steps) -> float:
+    return (
+        steps.device_busy_ms
+        + steps.exposed_etl_ms
+        + steps.exposed_dispatch_ms
+        + steps.exposed_wait_ms
+        + steps.exposed_gc_ms
+        + steps.exposed_other_ms
+    )
+
+
+DISPATCHES = every_step(0, 1, COUNT + 1)
+"""The last one ends the last step."""
+
+
+def test_a_healthy_run_is_busy() -> None:
+    steps = seen(timeline(DISPATCHES, every_step(0.5, 10)), recording(cpu_s=0.42))
+    assert (steps.function, steps.count, steps.left_out) == ("step", COUNT, 0)
+    assert steps.time_ms == steps.median_ms == steps.p95_ms == 10.0
+    assert steps.standard_error_ms == 0.0
+    assert steps.device_busy_ms == pytest.approx(9.5)
+    assert steps.exposed_dispatch_ms == pytest.approx(0.5)
+    assert steps.dispatch_ms == pytest.approx(1.0)
+    assert steps.dispatches == 1.0
+    assert steps.cpu_ms == pytest.approx(20.0)
+    assert parts_together_ms(steps) == pytest.approx(10.0)
+
+
+def test_a_slow_loader_is_exposed_while_the_device_is_idle() -> None:
+    steps = seen(timeline(DISPATCHES, every_step(1, 4)), recording(LOADING))
+    assert steps.etl_ms == pytest.approx(9.0)
+    assert steps.exposed_etl_ms == pytest.approx(6.0)
+    assert steps.device_busy_ms == pytest.approx(3.0)
+    assert steps.exposed_other_ms == pytest.approx(0.0)
+
+
+def test_a_slow_loader_is_named_by_its_line() -> None:
+    steps = seen(timeline(DISPATCHES, every_step(1, 4)), recording(LOADING))
+    (place,) = steps.etl_places
+    assert (place.file, place.line, place.function) == LOADER
+    assert place.share == pytest.approx(0.9)
+    assert steps.other_places == ()
+
+
+def test_time_of_the_host_outside_of_loaders_is_other_time() -> None:
+    steps = seen(timeline(DISPATCHES, every_step(1, 4)), recording(TRAINING))
+    assert steps.exposed_other_ms == pytest.approx(6.0)
+    assert steps.etl_ms == steps.exposed_etl_ms == 0.0
+    (place,) = steps.other_places
+    assert (place.file, place.line, place.function) == TRAIN
+
+
+def test_the_loader_gets_its_share_of_the_samples() -> None:
+    mixed = recording()
+    mixed.stacks = [TRAINING, LOADING]
+    mixed.samples = [(instant, index % 2) for index, (instant, _) in enumerate(mixed.samples)]
+    steps = seen(timeline(DISPATCHES, every_step(0, 2)), mixed)
+    assert steps.exposed_etl_ms == pytest.approx(4.0)
+    assert steps.exposed_other_ms == pytest.approx(4.0)
+
+
+def test_time_without_samples_is_not_called_loading() -> None:
+    unseen = recording(LOADING)
+    unseen.samples = []
+    steps = seen(timeline(DISPATCHES, every_step(1, 4)), unseen)
+    assert steps.etl_ms == 0.0
+    assert steps.exposed_other_ms == pytest.approx(6.0)
+
+
+def test_garbage_collection_is_told_from_what_it_interrupts() -> None:
+    collections = [(54 * MS, 58 * MS), (152 * MS, 156 * MS)]
+    steps = seen(timeline(DISPATCHES, every_step(1, 5)), recording(LOADING, collections))
+    assert steps.gc_ms == pytest.approx(8 / COUNT)
+    assert steps.exposed_gc_ms == pytest.approx(4 / COUNT)
+    assert steps.exposed_etl_ms == pytest.approx(5 - 4 / COUNT)
+    assert parts_together_ms(steps) == pytest.approx(10.0)
+
+
+def test_a_wait_for_a_busy_device_costs_nothing() -> None:
+    steps = seen(timeline(DISPATCHES, every_step(1, 9), every_step(1, 9)), recording())
+    assert steps.wait_ms == pytest.approx(8.0)
+    assert steps.exposed_wait_ms == pytest.approx(0.0)
+
+
+def test_a_wait_that_outlasts_the_device_is_exposed() -> None:
+    steps = seen(timeline(DISPATCHES, every_step(1, 6), every_step(1, 9)), recording())
+    assert steps.exposed_wait_ms == pytest.approx(3.0)
+    (place,) = steps.wait_places
+    assert (place.file, place.line, place.function) == TRAIN
+
+
+def test_where_the_host_waits_only_steps_between_waits_count() -> None:
+    steps = seen(timeline(DISPATCHES, every_step(1, 9), every_step(1, 9)), recording())
+    assert steps.count == COUNT - 2
+    assert steps.left_out == 0
+
+
+def test_steps_that_something_compiled_in_are_left_out() -> None:
+    late = [(start + 500 * MS * (start > 55 * MS), end) for start, end in DISPATCHES.tolist()]
+    slow = union((start, start + MS) for start, _ in late)
+    run = recording(compiled_at_ms=(300.0,))
+    steps = seen(timeline(slow, union([(0, 800 * MS)])), run)
+    assert (steps.count, steps.left_out) == (COUNT - 1, 1)
+    assert steps.time_ms == 10.0
+
+
+def test_compilations_outside_of_the_window_leave_nothing_out() -> None:
+    run = recording(compiled_at_ms=(-5.0, 500.0))
+    assert seen(timeline(DISPATCHES, every_step(1, 4)), run).left_out == 0
+
+
+def test_other_functions_called_in_a_step_count_as_dispatches() -> None:
+    calls = {"step": DISPATCHES, "metrics": every_step(2, 2.5), "log": every_step(3, 3.5)}
+    steps = seen(timeline(calls, every_step(1, 4)), recording())
+    assert steps.function == "step"
+    assert steps.dispatches == 3.0
+    assert steps.dispatch_ms == pytest.approx(2.0)
+
+
+def test_a_slow_drift_shows_in_the_standard_error() -> None:
+    starts = np.cumsum(np.linspace(5, 15, COUNT + 1)) * MS
+    drifting = union((int(start), int(start) + MS) for start in starts)
+    steps = seen(timeline(drifting, every_step(1, 4)), recording())
+    assert steps.standard_error_ms > 0.5
+    assert steps.p95_ms > steps.median_ms
+
+
+@pytest.mark.parametrize("count", [0, 1, 5])
+def test_too_few_steps_are_no_steps(count: int) -> None:
+    assert steps_of(timeline(every_step(0, 1, count), every_step(1, 4)), recording()) is None
+
+
+def test_six_dispatches_make_five_steps() -> None:
+    assert seen(timeline(every_step(0, 1, 6), every_step(1, 4)), recording()).count == 5
+
+
+def test_no_steps_without_a_window() -> None:
+    run = Recording(start_ns=0)
+    assert steps_of(timeline(DISPATCHES, every_step(1, 4)), run) is None
+
+
+def test_no_steps_without_dispatches() -> None:
+    assert steps_of(timeline({}, every_step(1, 4)), recording()) is None
+
+
+def test_op_by_op_the_commonest_number_of_calls_marks_the_step() -> None:
+    calls = {
+        "add": every_step(0, 1, 60),
+        "multiply": every_step(1, 2, 20),
+        "dot_general": every_step(3, 5, 20),
+        "iota": every_step(6, 7, 1),
+    }
+    assert step_function(timeline(calls, every_step(1, 4))) == "dot_general"
+
+
+def test_a_function_called_once_is_no_step() -> None:
+    assert step_function(timeline({"evaluate": every_step(0, 9, 1)}, every_step(1, 4))) is None
+
+
+SPANS = st.lists(st.tuples(st.integers(0, 400), st.integers(0, 400)), max_size=12)
+
+
+@st.composite
+def dispatch_calls(draw: st.DrawFn) -> dict[str, Intervals]:
+    lengths = draw(st.lists(st.integers(2, 60), min_size=6, max_size=12))
+    starts = np.cumsum(lengths)
+    spans = [(int(s), int(s) + draw(st.integers(1, n - 1))) for s, n in zip(starts, lengths[1:])]  # noqa: B905
+    return {"step": thousandfold(spans), "other": thousandfold(draw(SPANS))}
+
+
+def thousandfold(pairs: Pairs) -> Intervals:
+    return union((1000 * start, 1000 * end) for start, end in pairs)
+
+
+@given(
+    calls=dispatch_calls(),
+    waits=SPANS,
+    busy=SPANS,
+    collections=SPANS,
+    samples=st.lists(st.tuples(st.integers(0, 400_000), st.integers(0, 1)), max_size=50),
+)
+def test_the_parts_of_a_step_add_up_to_its_time(
+    calls: dict[str, Intervals],
+    waits: Pairs,
+    busy: Pairs,
+    collections: Pairs,
+    samples: list[tuple[int, int]],
+) -> None:
+    run = recording(collections=[(1000 * start, 1000 * end) for start, end in collections])
+    run.stacks, run.samples = [TRAINING, LOADING], samples
+    steps = steps_of(timeline(calls, thousandfold(busy), thousandfold(waits)), run)
+    assume(steps is not None)
+    assert steps is not None
+    assert parts_together_ms(steps) == pytest.approx(steps.time_ms)
+    assert steps.device_busy_ms >= 0
+    assert min(steps.exposed_etl_ms, steps.exposed_dispatch_ms, steps.exposed_wait_ms) >= 0
+    assert min(steps.exposed_gc_ms, steps.exposed_other_ms) >= -1e-12

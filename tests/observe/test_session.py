@@ -1,0 +1,132 @@
+from pathlib import Path
+
+import psutil
+import pytest
+
+from perfdoctor.observe.probing import Settings
+from perfdoctor.observe.session import (
+    Watched,
+    memory,
+    read_recording,
+    reasons,
+    settings_made,
+    why_failed,
+)
+from perfdoctor.schema.digest import Digest
+from perfdoctor.schema.observation import Failure
+from perfdoctor.schema.recording import Recording
+
+PARTS = {"settings", "compiles", "steps", "garbage", "program", "load", "memory"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """That of a run which logged nothing and left no recording."""
+    (tmp_path / "log").write_text("")
+    return tmp_path
+
+
+@pytest.mark.parametrize("code", [0, None])
+def test_a_recorded_run_did_not_fail(folder: Path, code: int | None) -> None:
+    (folder / "recording.json").write_text("{}")
+    assert why_failed(folder, code, 1.0) is None
+
+
+def test_a_run_that_raised_after_all_failed(folder: Path) -> None:
+    (folder / "recording.json").write_text("{}")
+    (folder / "log").write_text("Traceback …\nValueError: no such file\n")
+    found = why_failed(folder, 1, 2.0)
+    assert found is not None
+    assert (found.stage, found.kind, found.seconds) == ("run", "raised", 2.0)
+    assert found.message == "ValueError: no such file"
+
+
+def test_a_run_without_an_end_hung(folder: Path) -> None:
+    found = why_failed(folder, None, 63.2)
+    assert found is not None
+    assert found.kind == "hung"
+    assert "63 s" in found.message
+
+
+def test_exhausted_memory_is_its_own_kind(folder: Path) -> None:
+    (folder / "log").write_text("RESOURCE_EXHAUSTED: 9 GiB\n\nFor simplicity, …\n")
+    found = why_failed(folder, 1, 1.0)
+    assert found is not None
+    assert found.kind == "out-of-memory"
+    assert found.message == "RESOURCE_EXHAUSTED: 9 GiB"
+
+
+def test_a_signal_kills_whatever_was_logged(folder: Path) -> None:
+    (folder / "log").write_text("step 100: loss 0.3\n")
+    found = why_failed(folder, -9, 1.0)
+    assert found is not None
+    assert (found.kind, found.message) == ("killed", "signal 9")
+
+
+def test_a_failure_without_a_word_tells_its_status(folder: Path) -> None:
+    found = why_failed(folder, 3, 1.0)
+    assert found is not None
+    assert (found.kind, found.message) == ("killed", "status 3")
+
+
+def test_a_log_that_is_no_text_can_be_read(folder: Path) -> None:
+    (folder / "log").write_bytes(b"\xff\xfe broken\nlast words\n")
+    found = why_failed(folder, 1, 1.0)
+    assert found is not None
+    assert found.message == "last words"
+
+
+def test_no_recording_where_none_was_left(folder: Path) -> None:
+    assert read_recording(folder) is None
+
+
+def made(
+    at_import: Settings, in_the_end: Settings, env: dict[str, str]
+) -> list[tuple[str, object, str]]:
+    settings = settings_made(at_import, Recording(start_ns=0, settings=in_the_end), env)
+    return [(setting.name, setting.value, setting.origin) for setting in settings]
+
+
+def test_a_setting_that_changed_after_the_import_came_from_code() -> None:
+    assert made({"jax_debug_nans": False}, {"jax_debug_nans": True}, {}) == [
+        ("jax_debug_nans", True, "code")
+    ]
+
+
+def test_a_setting_that_the_environment_names_came_from_there() -> None:
+    settings: Settings = {"jax_enable_x64": True, "jax_log_compiles": False}
+    assert made(settings, settings, {"JAX_ENABLE_X64": "1"}) == [
+        ("jax_enable_x64", True, "environment")
+    ]
+
+
+def test_code_has_the_last_word_over_the_environment() -> None:
+    env = {"JAX_ENABLE_X64": "1"}
+    assert made({"jax_enable_x64": True}, {"jax_enable_x64": False}, env) == [
+        ("jax_enable_x64", False, "code")
+    ]
+
+
+def test_defaults_are_not_listed() -> None:
+    settings: Settings = {"jax_enable_x64": False, "jax_platforms": None}
+    assert made(settings, settings, {"HOME": "/home/me"}) == []
+
+
+def test_a_failure_is_the_reason_for_every_missing_part() -> None:
+    failure = Failure(stage="run", kind="killed", message="signal 9", seconds=1.0)
+    found = reasons(Watched(None, None, None, failure))
+    assert set(found) == PARTS
+    assert all("signal 9" in why for why in found.values())
+
+
+def test_the_digest_gives_its_own_reasons() -> None:
+    digest = Digest(
+        compiles=(), garbage=None, steps=None, program=None, not_measured={"steps": "too few"}
+    )
+    assert reasons(Watched(None, digest, None, None)) == {"steps": "too few"}
+
+
+def test_memory_is_what_was_recorded_and_what_is_left() -> None:
+    found = memory(Recording(start_ns=0, rss_bytes=10, peak_rss_bytes=20))
+    assert (found.rss_bytes, found.peak_rss_bytes) == (10, 20)
+    assert 0 <= found.available_bytes <= psutil.virtual_memory().total
