@@ -131,9 +131,10 @@ class Ward:
                 with suppress(psutil.Error):
                     child.terminate()
             psutil.wait_procs(children, timeout=grace_s)
-            for process in everyone:
-                with suppress(psutil.Error):
-                    process.kill()
+            trackers = [process for process in everyone if is_resource_tracker(process)]
+            kill([process for process in everyone if process not in trackers])
+            psutil.wait_procs(trackers, timeout=grace_s)
+            kill(trackers)
             for child in children:
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(child.pid, signal.SIGKILL)
@@ -143,6 +144,23 @@ class Ward:
                         with suppress(OSError):
                             stream.close()
                 self._children.remove(child)
+
+
+def kill(processes: Sequence[psutil.Process]) -> None:
+    """SIGKILL to those that still live."""
+    for process in processes:
+        with suppress(psutil.Error):
+            process.kill()
+
+
+def is_resource_tracker(process: psutil.Process) -> bool:
+    """Python's own helper that removes shared memory and semaphores which others left behind.
+
+    It ends by itself as soon as the processes are gone that it works for.
+    """
+    with suppress(psutil.Error):
+        return "multiprocessing.resource_tracker" in " ".join(process.cmdline())
+    return False
 
 
 def tree(child: psutil.Process) -> list[psutil.Process]:

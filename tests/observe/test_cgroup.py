@@ -15,6 +15,14 @@ V2 = "0::/slice/job\n"
 V1 = "4:memory:/job\n3:cpu,cpuacct:/job\n2:cpuset:/\n1:name=systemd:/job\n"
 
 
+@pytest.fixture
+def version_1(tmp_path: Path) -> Path:
+    """The root as systemd lays it out: one folder for two controllers, and links to it."""
+    put(tmp_path / "cpu,cpuacct" / "job")
+    (tmp_path / "cpu").symlink_to("cpu,cpuacct")
+    return tmp_path
+
+
 def put(folder: Path, **files: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
@@ -60,9 +68,11 @@ def test_quota_of_version_2(tmp_path: Path) -> None:
     assert quota_cores(tmp_path, V2) == 1.5
 
 
-def test_quota_of_version_1(tmp_path: Path) -> None:
-    put(tmp_path / "cpu" / "job", cpu__cfs_quota_us="50000\n", cpu__cfs_period_us="100000\n")
-    assert quota_cores(tmp_path, V1) == 0.5
+@pytest.mark.parametrize("controllers", ["cpu,cpuacct", "cpuacct,cpu", "cpu"])
+def test_quota_of_version_1(version_1: Path, controllers: str) -> None:
+    job = version_1 / "cpu" / "job"
+    put(job, cpu__cfs_quota_us="50000\n", cpu__cfs_period_us="100000\n")
+    assert quota_cores(version_1, f"3:{controllers}:/job\n") == 0.5
 
 
 def test_the_tightest_quota_counts_wherever_it_is_set(tmp_path: Path) -> None:
@@ -77,9 +87,10 @@ def test_no_quota_of_version_2(tmp_path: Path, text: str) -> None:
     assert quota_cores(tmp_path, V2) is None
 
 
-def test_minus_one_is_no_quota_of_version_1(tmp_path: Path) -> None:
-    put(tmp_path / "cpu" / "job", cpu__cfs_quota_us="-1\n", cpu__cfs_period_us="100000\n")
-    assert quota_cores(tmp_path, V1) is None
+def test_minus_one_is_no_quota_of_version_1(version_1: Path) -> None:
+    job = version_1 / "cpu" / "job"
+    put(job, cpu__cfs_quota_us="-1\n", cpu__cfs_period_us="100000\n")
+    assert quota_cores(version_1, V1) is None
 
 
 def test_the_tightest_memory_limit_counts(tmp_path: Path) -> None:
@@ -114,9 +125,9 @@ def test_throttled_time_of_version_2_is_in_microseconds(tmp_path: Path) -> None:
     assert throttled_ms(tmp_path, V2) == 2.5
 
 
-def test_throttled_time_of_version_1_is_in_nanoseconds(tmp_path: Path) -> None:
-    put(tmp_path / "cpu" / "job", cpu__stat="nr_throttled 3\nthrottled_time 2500000\n")
-    assert throttled_ms(tmp_path, V1) == 2.5
+def test_throttled_time_of_version_1_is_in_nanoseconds(version_1: Path) -> None:
+    put(version_1 / "cpu" / "job", cpu__stat="nr_throttled 3\nthrottled_time 2500000\n")
+    assert throttled_ms(version_1, V1) == 2.5
 
 
 def test_throttled_time_is_unknown_without_a_counter(tmp_path: Path) -> None:

@@ -90,8 +90,8 @@ def test_an_unknown_key_that_resembles_none_is_answered_with_all(tmp_path: Path)
         ("[data]\nfolder = 3", "data.folder = 3", "str"),
         ("[model]\ndropout = []", "model.dropout = []", "float"),
         ("[training]\nsteps = 2026-01-01", "training.steps = 2026-01-01", "int"),
-        ("model = 3", "model = 3", "object"),
-        ('expect = "gc"', 'expect = "gc"', "array"),
+        ("model = 3", "model = 3", "a table"),
+        ('expect = "gc"', 'expect = "gc"', "a list"),
     ],
 )
 def test_a_wrong_type_is_named_with_the_right_one(
@@ -235,7 +235,6 @@ def test_a_value_may_look_like_the_message_about_it(tmp_path: Path, value: str) 
     "text",
     [
         '[process.env]\n"A=B" = "1"',
-        '[process.env]\n"" = "1"',
         '[process.env]\nA = "\\u0000"',
         '[process.env]\n"A\\u0000" = "1"',
     ],

@@ -61,11 +61,14 @@ def main() -> None:
     spec, folder, *options = sys.argv[1:]
     workload = msgspec.json.decode(Path(spec).read_bytes(), type=Workload)
     loop = TrainingLoop(workload, Path(folder))
-    if "--controlled" in options:
-        controlled(loop)
-    else:
-        loop.run(workload.training.steps)
-        loop.wait()
+    try:
+        if "--controlled" in options:
+            controlled(loop)
+        else:
+            loop.run(workload.training.steps)
+            loop.wait()
+    finally:
+        loop.close()
 
 
 if __name__ == "__main__":

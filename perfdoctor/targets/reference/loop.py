@@ -77,6 +77,11 @@ class TrainingLoop:
             loss, accuracy = float(self.metrics.loss), float(self.metrics.accuracy)
             log.info("step %d: loss %.4f, accuracy %.3f", self.step_count, loss, accuracy)
 
+    def close(self) -> None:
+        """End the worker processes that prepare batches, if there are any."""
+        if hasattr(self.batches, "close"):
+            self.batches.close()
+
     def wait(self) -> None:
         """Until the device has computed all that was dispatched."""
         jax.block_until_ready(self.state)

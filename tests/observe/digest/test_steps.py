@@ -215,7 +215,7 @@ def test_no_steps_without_dispatches() -> None:
 
 def test_op_by_op_the_commonest_number_of_calls_marks_the_step() -> None:
     calls = {
-        "add": every_step(0, 1, 60),
+        "add": every_step(0, 1, 50),
         "multiply": every_step(1, 2, 20),
         "dot_general": every_step(3, 5, 20),
         "iota": every_step(6, 7, 1),

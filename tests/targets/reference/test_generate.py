@@ -1,4 +1,5 @@
 import hashlib
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -61,11 +62,9 @@ def test_tokens_are_of_the_vocabulary(tmp_path: Path) -> None:
 
 
 def test_tokens_can_be_predicted_from_the_one_before(tmp_path: Path) -> None:
-    workload = Workload(
-        model=Model(name="lstm"), data=Data(examples=2000, sequence_length=64)
-    )
+    workload = Workload(model=Model(name="lstm"), data=Data(examples=2000, sequence_length=64))
     tokens = np.load(written(workload, tmp_path / "a") / "tokens.npy")
-    successors = {(int(a), int(b)) for a, b in zip(tokens, tokens[1:], strict=False)}
+    successors = {(int(a), int(b)) for a, b in pairwise(tokens)}
     assert len(successors) <= 4 * VOCABULARY
 
 

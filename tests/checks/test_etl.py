@@ -1,0 +1,111 @@
+import pytest
+from msgspec.structs import replace
+from perfdoctor_checks import etl
+
+from perfdoctor.schema.observation import Observation
+from perfdoctor.schema.report import Outcome
+from perfdoctor.schema.workload import Data
+from tests.checks.soundness import assert_applicable, assert_sound
+from tests.recorded import recorded
+
+
+def slow(data: Data, cores: float = 2.0) -> Observation:
+    """The slow run, as if it had loaded its data in this way."""
+    seen = recorded("slow_etl")
+    assert seen.target.workload is not None
+    workload = replace(seen.target.workload, data=data)
+    host = replace(seen.host, usable_cores=cores)
+    return replace(seen, target=replace(seen.target, workload=workload), host=host)
+
+
+def exposed(milliseconds: float) -> Outcome:
+    """What is said of a healthy run whose device waits so long for data."""
+    seen = recorded("healthy")
+    assert seen.steps is not None
+    return etl.check(replace(seen, steps=replace(seen.steps, exposed_etl_ms=milliseconds)))
+
+
+@pytest.mark.parametrize("name", ["healthy", "gc_pressure", "double_precision", "tiny_batch"])
+def test_is_silent_where_loading_is_hidden(name: str) -> None:
+    assert etl.check(recorded(name)).kind == "ok"
+
+
+def test_finds_a_step_that_waits_for_its_data() -> None:
+    seen = recorded("slow_etl")
+    outcome = etl.check(seen)
+    assert outcome.kind == "issue"
+    assert_sound(outcome, seen)
+
+
+def test_names_the_function_and_line_that_take_the_time() -> None:
+    summary = etl.check(recorded("slow_etl")).summary
+    assert "in decode() (reference/data.py:" in summary
+    assert "the device waits 8.8 ms a step" in summary
+
+
+def test_gain_is_no_more_than_the_wait_itself() -> None:
+    seen = recorded("slow_etl")
+    gain = etl.check(seen).gain
+    assert gain is not None and seen.steps is not None
+    steps = seen.steps
+    assert gain.low > 1.05
+    assert gain.high <= steps.time_ms / (steps.time_ms - steps.exposed_etl_ms)
+
+
+def test_a_wait_within_the_noise_of_the_run_has_no_sure_gain() -> None:
+    seen = recorded("slow_etl")
+    assert seen.steps is not None
+    noisy = replace(seen, steps=replace(seen.steps, standard_error_ms=5.0))
+    gain = etl.check(noisy).gain
+    assert gain is not None and gain.low == 1.0
+
+
+def test_a_wait_shorter_than_the_samplers_grain_is_no_finding() -> None:
+    assert exposed(0.0499).kind == "ok"
+    assert exposed(1.0).kind == "issue"
+
+
+def test_without_places_it_still_says_how_long() -> None:
+    outcome = exposed(1.0)
+    seen = recorded("healthy")
+    assert seen.steps is not None
+    steps = replace(seen.steps, exposed_etl_ms=1.0, etl_places=())
+    assert etl.check(replace(seen, steps=steps)).summary == "the device waits 1.0 ms a step for data"
+    assert outcome.summary.startswith("the device waits 1.0 ms a step for data: ")
+
+
+def test_images_are_to_be_decoded_once() -> None:
+    first = etl.check(slow(Data(source="images"))).fixes[0]
+    assert first.change is not None
+    assert first.change.workload == {"data.source": "records"}
+
+
+def test_fixes_that_are_in_use_are_not_offered() -> None:
+    fixes = etl.check(slow(Data(source="records", prefetch=4, threads=2))).fixes
+    assert [fix.how for fix in fixes] == ["[data] prefetch = 2, workers = 2"]
+
+
+@pytest.mark.parametrize("cores", [0.5, 1.0, 64.0, 512.0])
+def test_fixes_are_valid_on_machines_of_any_size(cores: float) -> None:
+    seen = slow(Data(source="images", prefetch=0), cores)
+    assert_applicable(etl.check(seen), seen)
+
+
+def test_never_reduces_what_the_workload_has_already() -> None:
+    for fix in etl.check(slow(Data(source="records", prefetch=64, threads=1))).fixes:
+        assert fix.change is not None
+        assert int(fix.change.workload.get("data.prefetch", 64)) >= 64
+
+
+def test_a_workload_with_every_fix_in_use_still_gets_advice() -> None:
+    seen = slow(Data(source="memory", prefetch=8, threads=2, workers=2))
+    assert_sound(etl.check(seen), seen)
+
+
+def test_advice_for_a_script_is_code_and_no_change() -> None:
+    seen = recorded("slow_etl")
+    script = replace(seen, target=replace(seen.target, kind="script", workload=None))
+    outcome = etl.check(script)
+    assert_sound(outcome, script)
+    assert "DataLoader" in outcome.fixes[0].how
+    assert outcome.fixes[0].change is None

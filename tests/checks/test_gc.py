@@ -1,0 +1,85 @@
+import pytest
+from msgspec.structs import replace
+from perfdoctor_checks import gc
+
+from perfdoctor.schema.observation import Observation
+from perfdoctor.schema.workload import Process
+from tests.checks.soundness import assert_sound
+from tests.recorded import recorded
+
+
+def pressed(process: Process) -> Observation:
+    """The run that collects, as if it had these settings."""
+    seen = recorded("gc_pressure")
+    assert seen.target.workload is not None
+    workload = replace(seen.target.workload, process=process)
+    return replace(seen, target=replace(seen.target, workload=workload))
+
+
+@pytest.mark.parametrize("name", ["healthy", "slow_etl", "double_precision", "tiny_batch"])
+def test_is_silent_where_collections_cost_nothing(name: str) -> None:
+    assert gc.check(recorded(name)).kind == "ok"
+
+
+def test_finds_collections_that_stop_the_training() -> None:
+    seen = recorded("gc_pressure")
+    outcome = gc.check(seen)
+    assert outcome.kind == "issue"
+    assert_sound(outcome, seen)
+
+
+def test_names_the_line_that_collects_and_how_often() -> None:
+    summary = gc.check(recorded("gc_pressure")).summary
+    assert summary.startswith("a full collection every 5.2 steps, 126 ms each, ")
+    assert "from gc.collect() at reference/loop.py:70" in summary
+    assert "1 160 117 live objects" in summary
+
+
+def test_a_collection_of_the_allocators_own_is_called_so() -> None:
+    seen = recorded("gc_pressure")
+    assert seen.garbage is not None
+    young = replace(seen.garbage.collections[0], explicit=False, generation=0)
+    automatic = replace(seen, garbage=replace(seen.garbage, collections=(young,)))
+    summary = gc.check(automatic).summary
+    assert summary.startswith("a collection every") and "begun in reference/loop.py" in summary
+
+
+def test_many_live_objects_alone_are_no_finding() -> None:
+    seen = recorded("healthy")
+    assert seen.garbage is not None
+    garbage = replace(seen.garbage, live_objects=5_000_000)
+    assert gc.check(replace(seen, garbage=garbage)).kind == "ok"
+
+
+def test_collections_hidden_behind_the_device_are_no_finding() -> None:
+    seen = recorded("gc_pressure")
+    assert seen.steps is not None
+    hidden = replace(seen, steps=replace(seen.steps, exposed_gc_ms=0.1))
+    assert gc.check(hidden).kind == "ok"
+
+
+def test_freezing_is_tried_before_the_program_is_changed() -> None:
+    changes = [fix.change for fix in gc.check(recorded("gc_pressure")).fixes]
+    assert [change.workload for change in changes if change] == [
+        {"process.gc_freeze": True},
+        {"process.gc_collect_every": 0},
+    ]
+
+
+def test_freezing_is_not_offered_where_it_is_in_use() -> None:
+    fixes = gc.check(pressed(Process(gc_freeze=True, gc_collect_every=5))).fixes
+    assert [fix.how for fix in fixes] == ["[process] gc_collect_every = 0"]
+
+
+def test_a_workload_with_every_fix_in_use_still_gets_advice() -> None:
+    seen = pressed(Process(gc_freeze=True))
+    assert_sound(gc.check(seen), seen)
+
+
+def test_advice_for_a_script_is_a_line_to_paste() -> None:
+    seen = recorded("gc_pressure")
+    script = replace(seen, target=replace(seen.target, kind="script", workload=None))
+    outcome = gc.check(script)
+    assert_sound(outcome, script)
+    assert "gc.freeze()" in outcome.fixes[0].how
+    assert outcome.fixes[0].change is None

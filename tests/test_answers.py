@@ -1,0 +1,70 @@
+import pytest
+
+from perfdoctor.answers import (
+    estimated,
+    hint,
+    issue,
+    needed,
+    not_applicable,
+    not_measured,
+    ok,
+    place,
+    shorten,
+)
+from perfdoctor.schema.errors import NothingMeasured
+from perfdoctor.schema.fix import Fix, Gain
+from perfdoctor.schema.report import Evidence, Outcome
+
+FACT = Evidence(name="pauses", value=3, unit="ms", source="gc.callbacks")
+FIX = Fix(summary="freeze", how="gc.freeze()")
+GAIN = Gain(speedup=1.5, low=1.2, high=2.0, basis="estimated")
+
+
+def test_an_issue_keeps_all_that_was_seen() -> None:
+    assert issue("slow", [FACT], [FIX], GAIN, ladder=True) == Outcome(
+        kind="issue", summary="slow", evidence=(FACT,), fixes=(FIX,), gain=GAIN, ladder=True
+    )
+
+
+def test_a_hint_needs_no_more_than_a_sentence() -> None:
+    assert hint("may be slow") == Outcome(kind="hint", summary="may be slow")
+    assert hint("may be slow", [FACT], [FIX], GAIN, ladder=True) == Outcome(
+        kind="hint", summary="may be slow", evidence=(FACT,), fixes=(FIX,), gain=GAIN, ladder=True
+    )
+
+
+def test_well_has_evidence_and_neither_fix_nor_gain() -> None:
+    assert ok("looked", FACT) == Outcome(kind="ok", summary="looked", evidence=(FACT,))
+
+
+def test_what_was_not_seen_is_not_well() -> None:
+    assert not_applicable("no GPU") == Outcome(kind="not-applicable", summary="no GPU")
+    assert not_measured("no trace") == Outcome(kind="not-measured", summary="no trace")
+
+
+def test_an_estimate_is_marked_as_one() -> None:
+    assert estimated(1.5, 1.2, 2.0) == GAIN
+
+
+def test_a_needed_part_that_is_there_is_returned_even_if_it_is_empty() -> None:
+    assert needed(()) == ()
+    assert needed(0) == 0
+
+
+def test_a_needed_part_that_is_missing_is_an_error_of_its_own() -> None:
+    with pytest.raises(NothingMeasured, match="NEEDS"):
+        needed(None)
+
+
+@pytest.mark.parametrize(
+    ("file", "short"),
+    [
+        ("/home/ada/project/loop.py", "project/loop.py"),
+        ("project/loop.py", "project/loop.py"),
+        ("loop.py", "loop.py"),
+        ("<string>", "<string>"),
+    ],
+)
+def test_a_place_is_a_file_with_its_folder_and_a_line(file: str, short: str) -> None:
+    assert shorten(file) == short
+    assert place(file, 7) == f"{short}:7"
