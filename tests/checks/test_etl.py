@@ -91,10 +91,12 @@ def test_fixes_are_valid_on_machines_of_any_size(cores: float) -> None:
     assert_applicable(etl.check(seen), seen)
 
 
-def test_never_reduces_what_the_workload_has_already() -> None:
-    for fix in etl.check(slow(Data(source="records", prefetch=64, threads=1))).fixes:
-        assert fix.change is not None
-        assert int(fix.change.workload.get("data.prefetch", 64)) >= 64
+@pytest.mark.parametrize("data", [Data(prefetch=64, threads=1), Data(prefetch=0, threads=8)])
+def test_preparing_ahead_never_reduces_what_the_workload_has_already(data: Data) -> None:
+    changes = [fix.change.workload for fix in etl.check(slow(data)).fixes if fix.change]
+    ahead = next(change for change in changes if "data.threads" in change)
+    assert int(ahead["data.prefetch"]) >= data.prefetch
+    assert int(ahead["data.threads"]) >= data.threads
 
 
 def test_a_workload_with_every_fix_in_use_still_gets_advice() -> None:

@@ -3,7 +3,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfdoctor.schema.errors import UsageError
@@ -300,6 +300,7 @@ FILES = st.dictionaries(WORDS, VALUES, max_size=4) | st.fixed_dictionaries(
 )
 
 
+@settings(deadline=None)
 @given(FILES)
 def test_anything_is_a_workload_or_refused_in_one_line(raw: dict[str, Any]) -> None:
     try:

@@ -1,5 +1,5 @@
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfdoctor.observe.digest.intervals import (
@@ -32,6 +32,7 @@ def assert_normal(intervals: Intervals) -> None:
     assert (np.diff(intervals.ravel()) > 0).all()
 
 
+@settings(deadline=None)
 @given(PAIRS)
 def test_union_has_the_instants_of_all_pairs(pairs: Pairs) -> None:
     found = union(pairs)
@@ -39,11 +40,13 @@ def test_union_has_the_instants_of_all_pairs(pairs: Pairs) -> None:
     assert members(found) == instants(pairs)
 
 
+@settings(deadline=None)
 @given(PAIRS)
 def test_union_of_a_union_is_itself(pairs: Pairs) -> None:
     assert union(union(pairs)).tolist() == union(pairs).tolist()
 
 
+@settings(deadline=None)
 @given(PAIRS, PAIRS)
 def test_intersection_has_the_instants_in_both(a: Pairs, b: Pairs) -> None:
     found = intersection(union(a), union(b))
@@ -51,6 +54,7 @@ def test_intersection_has_the_instants_in_both(a: Pairs, b: Pairs) -> None:
     assert members(found) == instants(a) & instants(b)
 
 
+@settings(deadline=None)
 @given(PAIRS, PAIRS)
 def test_complement_has_the_instants_that_the_first_lacks(a: Pairs, within: Pairs) -> None:
     found = complement(union(a), union(within))
@@ -58,11 +62,13 @@ def test_complement_has_the_instants_that_the_first_lacks(a: Pairs, within: Pair
     assert members(found) == instants(within) - instants(a)
 
 
+@settings(deadline=None)
 @given(PAIRS)
 def test_total_is_the_number_of_instants(pairs: Pairs) -> None:
     assert total_ms(union(pairs)) == len(instants(pairs)) / 1e6
 
 
+@settings(deadline=None)
 @given(PAIRS)
 def test_contains_is_membership(pairs: Pairs) -> None:
     inside = instants(pairs)

@@ -2,7 +2,7 @@ from collections.abc import Iterable
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from perfdoctor.observe.digest.intervals import Intervals, union
@@ -242,6 +242,7 @@ def thousandfold(pairs: Pairs) -> Intervals:
     return union((1000 * start, 1000 * end) for start, end in pairs)
 
 
+@settings(deadline=None)
 @given(
     calls=dispatch_calls(),
     waits=SPANS,

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfdoctor.schema.workload import Data, Model, Training, Workload
@@ -78,6 +78,7 @@ def assert_same(a: Batch, b: Batch) -> None:
         np.testing.assert_array_equal(mine, theirs)
 
 
+@settings(deadline=None)
 @given(batch=st.integers(1, 60), seed=st.integers(0, 2**31 - 1), epoch=st.integers(0, 2000))
 def test_every_epoch_is_a_permutation(images: Path, batch: int, seed: int, epoch: int) -> None:
     batches = Batches(workload(batch=batch, seed=seed), images)
@@ -90,6 +91,7 @@ def test_each_epoch_has_an_order_of_its_own(images: Path) -> None:
     assert len(orders) == 5
 
 
+@settings(deadline=None)
 @given(index=st.integers(0, 10**6), seed=st.integers(0, 2**31 - 1))
 def test_a_batch_is_the_same_in_every_run(images: Path, index: int, seed: int) -> None:
     chosen = workload(augment=True, seed=seed)
@@ -133,6 +135,7 @@ def test_every_token_is_in_one_example(tokens: Path) -> None:
     np.testing.assert_array_equal(labels.ravel(), stored[1:])
 
 
+@settings(deadline=None)
 @given(size=st.integers(8, 20), count=st.integers(1, 4), seed=st.integers(0, 2**32))
 def test_augmentation_moves_pixels_and_keeps_shape_and_type(
     size: int, count: int, seed: int

@@ -1,0 +1,145 @@
+"""What observing costs a step: the same process with and without the agent's parts, in turn.
+
+python -m tests.benchmarks.observer_overhead [ROUNDS]
+
+Each round runs three slices in random order: bare; with the agent as it is for most of a run (stack
+sampler, garbage and compilation watch); and in the traced window too. Starting and stopping the
+trace lies outside the slices, as it lies outside the window.
+"""
+
+import math
+import random
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import jax
+
+from perfdoctor.observe.agent.compilation import CompilationWatch
+from perfdoctor.observe.agent.garbage import GarbageWatch
+from perfdoctor.observe.agent.stacks import StackSampler
+from perfdoctor.observe.agent.watch import SAMPLE_EVERY_S
+from perfdoctor.observe.session import WINDOW_S
+from perfdoctor.processes import Ward
+from perfdoctor.targets import workload
+from perfdoctor.targets.reference import dataset
+from perfdoctor.targets.reference.loop import TrainingLoop
+from perfdoctor.trials.statistics import trimmed_mean
+from tests.benchmarks.saved import save
+
+SLICE_S = 1.0
+RUN_S = 60.0
+"""Length of the run that the window is a share of."""
+WORKLOADS = {
+    "mlp, 1.5 ms": {"model": {"name": "mlp", "width": 64}},
+    "cnn, 7 ms": {},
+    "cnn, 18 ms": {"training": {"batch_size": 128}},
+    "cnn of 2 examples, 0.6 ms": {"training": {"batch_size": 2}},
+    "lstm, 50 ms": {"model": {"name": "lstm", "width": 64}},
+}
+
+
+@contextmanager
+def agent() -> Iterator[None]:
+    """The agent's parts that are there all the time."""
+    import gc
+
+    garbage, compilation, stacks = GarbageWatch(), CompilationWatch(), StackSampler()
+    garbage.install()
+    compilation.install(jax)
+    ended = threading.Event()
+
+    def sample() -> None:
+        while not ended.wait(SAMPLE_EVERY_S):
+            stacks.sample()
+
+    sampler = threading.Thread(target=sample)
+    sampler.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        sampler.join()
+        gc.callbacks.remove(garbage)
+        jax.monitoring.unregister_event_duration_listener(compilation)
+
+
+@contextmanager
+def traced(folder: str) -> Iterator[None]:
+    """The agent, and the profiler as in the window."""
+    options = jax.profiler.ProfileOptions()
+    options.host_tracer_level, options.python_tracer_level = 1, 0
+    jax.profiler.start_trace(folder, profiler_options=options)
+    try:
+        with agent():
+            yield
+    finally:
+        jax.profiler.stop_trace()
+
+
+@contextmanager
+def bare() -> Iterator[None]:
+    """Nothing."""
+    yield
+
+
+def slice_ms(loop: TrainingLoop, steps: int) -> float:
+    """Milliseconds a step."""
+    start = time.perf_counter()
+    loop.run(steps)
+    loop.wait()
+    return (time.perf_counter() - start) / steps * 1e3
+
+
+def measure(loop: TrainingLoop, rounds: int) -> tuple[float, dict[str, tuple[float, float]]]:
+    """Step time in ms; by state, overhead and half width of its 95 % interval, as shares."""
+    folder = tempfile.mkdtemp()
+    states: dict[str, Callable[[], object]] = {
+        "bare": bare,
+        "agent": agent,
+        "window": lambda: traced(folder),
+    }
+    loop.run(20)
+    loop.wait()
+    steps = max(2, round(SLICE_S * 1e3 / slice_ms(loop, 20)))
+    times: dict[str, list[float]] = {name: [] for name in states}
+    for _ in range(rounds):
+        for name in random.sample(list(states), len(states)):
+            with states[name]():  # type: ignore[attr-defined]
+                times[name].append(slice_ms(loop, steps))
+        shutil.rmtree(folder, ignore_errors=True)
+    found = {}
+    for name in ("agent", "window"):
+        ratios = [math.log(a / b) for a, b in zip(times[name], times["bare"], strict=True)]
+        mean, error, _ = trimmed_mean(ratios)
+        found[name] = (math.expm1(mean), 1.96 * error)
+    return trimmed_mean(times["bare"])[0], found
+
+
+def main() -> None:
+    """Measure all workloads, and say what a run of a minute pays."""
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 25
+    lines = ["workload                    step      agent            window           run of 60 s"]
+    data = {}
+    for name, spec in WORKLOADS.items():
+        plan = workload.convert(spec, name)
+        with Ward() as ward:
+            folder = dataset.ensure(plan, ward, lambda text: None)
+        step_ms, found = measure(TrainingLoop(plan, Path(folder)), rounds)
+        (agent_share, agent_half), (window_share, window_half) = found["agent"], found["window"]
+        whole = (agent_share * (RUN_S - WINDOW_S) + window_share * WINDOW_S) / RUN_S
+        lines.append(
+            f"{name:<26}  {step_ms:5.2f} ms  {agent_share:+5.1%} ± {agent_half:4.1%}   "
+            f"{window_share:+5.1%} ± {window_half:4.1%}   {whole:+5.1%}"
+        )
+        data[name] = {"step_ms": step_ms, **found, "run": whole}
+    save("observer_overhead", lines, data)
+
+
+if __name__ == "__main__":
+    main()

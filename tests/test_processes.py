@@ -1,0 +1,289 @@
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from perfdoctor.processes import Interrupted, Ward, out_of_memory, python_module, resume, suspend
+
+LIMIT_S = 30.0
+"""Generous: reached only where something is wrong."""
+
+SLEEP = "import time; print('ready', flush=True); time.sleep(600)"
+DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN);" + SLEEP
+POLITE = """
+import signal, sys, time
+def leave(number, frame):
+    open(sys.argv[1], 'w').write('left')
+    sys.exit(0)
+signal.signal(signal.SIGTERM, leave)
+print('ready', flush=True)
+time.sleep(600)
+"""
+PARENT = """
+import subprocess, sys, time
+own_session = sys.argv[1] == "apart"
+command = [sys.executable, "-c", "import time; time.sleep(600)"]
+print(subprocess.Popen(command, start_new_session=own_session).pid, flush=True)
+if sys.argv[1] == "leaving":
+    sys.exit(0)
+time.sleep(600)
+"""
+COMMAND = """
+import os, signal, subprocess, sys
+from perfdoctor.processes import Interrupted, Ward
+
+def wait():
+    while True:
+        signal.pause()
+
+def told(ward):
+    try:
+        folder = ward.folder()
+        child = ward.spawn([sys.executable, "-c", "import time; time.sleep(600)"])
+        print(child.pid, folder, flush=True)
+        wait()
+    except Interrupted:
+        print("interrupted", flush=True)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            os.kill(os.getpid(), number)  # a user who presses Ctrl-C again
+        raise
+
+class Loud(list):
+    def __iter__(self):  # a signal that arrives while the child is being started
+        os.kill(os.getpid(), signal.SIGTERM)
+        print("signalled", flush=True)
+        return super().__iter__()
+
+def starting(ward):
+    ward.spawn(Loud([sys.executable, "-c", "import time; time.sleep(600)"]))
+    print("not reached", flush=True)
+
+try:
+    with Ward() as ward:
+        globals()[sys.argv[1]](ward)
+except Interrupted:
+    import psutil
+    restored = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    print("closed", restored, psutil.Process().children(), flush=True)
+"""
+
+
+def started(ward: Ward, program: str, *arguments: str) -> tuple[psutil.Popen, str]:
+    """A child that runs this program, and the first line that it wrote."""
+    command = [sys.executable, "-c", program, *arguments]
+    child = ward.spawn(command, stdout=subprocess.PIPE)
+    return child, child.stdout.readline().decode().strip()
+
+
+def gone(pid: int) -> bool:
+    """Whether a process ends, at most as a zombie that nobody collects."""
+    until = time.monotonic() + LIMIT_S
+    while time.monotonic() < until:
+        try:
+            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+                return True
+        except psutil.NoSuchProcess:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def await_status(process: psutil.Process, status: str) -> None:
+    """Signals take effect a moment after they are sent."""
+    until = time.monotonic() + LIMIT_S
+    while process.status() != status:
+        assert time.monotonic() < until, process.status()
+        time.sleep(0.01)
+
+
+def test_children_end_with_the_ward() -> None:
+    with Ward() as ward:
+        children = [started(ward, SLEEP)[0] for _ in range(2)]
+        assert all(child.is_running() for child in children)
+    assert [child.returncode for child in children] == [-signal.SIGTERM] * 2
+
+
+@pytest.mark.parametrize("how", ["together", "apart"])
+def test_grandchildren_end_with_the_ward(how: str) -> None:
+    with Ward() as ward:
+        _, pid = started(ward, PARENT, how)
+        assert psutil.pid_exists(int(pid))
+    assert gone(int(pid))
+
+
+def test_grandchildren_end_even_where_their_parent_has_left() -> None:
+    with Ward() as ward:
+        child, pid = started(ward, PARENT, "leaving")
+        child.wait(LIMIT_S)
+        assert psutil.pid_exists(int(pid))
+    assert gone(int(pid))
+
+
+def test_suspended_children_and_grandchildren_end_too() -> None:
+    with Ward() as ward:
+        child, pid = started(ward, PARENT, "together")
+        suspend(child)
+        await_status(psutil.Process(int(pid)), psutil.STATUS_STOPPED)
+    assert child.returncode == -signal.SIGTERM
+    assert gone(int(pid))
+
+
+def test_suspending_and_resuming_reach_the_whole_tree() -> None:
+    with Ward() as ward:
+        child, pid = started(ward, PARENT, "together")
+        both = [psutil.Process(child.pid), psutil.Process(int(pid))]
+        for act, status in ((suspend, psutil.STATUS_STOPPED), (resume, psutil.STATUS_SLEEPING)):
+            act(child)
+            for process in both:
+                await_status(process, status)
+
+
+def test_a_child_may_leave_by_itself(tmp_path: Path) -> None:
+    with Ward() as ward:
+        child, _ = started(ward, POLITE, str(tmp_path / "note"))
+    assert child.returncode == 0
+    assert (tmp_path / "note").read_text() == "left"
+
+
+def test_a_child_that_ignores_sigterm_is_killed() -> None:
+    with Ward() as ward:
+        child, _ = started(ward, DEAF)
+        ward.end(child, grace_s=0.1)
+        assert child.returncode == -signal.SIGKILL
+
+
+def test_a_child_that_has_ended_already_is_no_trouble() -> None:
+    with Ward() as ward:
+        child, _ = started(ward, "print('done')")
+        assert child.wait(LIMIT_S) == 0
+    assert child.returncode == 0
+
+
+def test_ending_one_child_leaves_the_others() -> None:
+    with Ward() as ward:
+        one, _ = started(ward, SLEEP)
+        other, _ = started(ward, SLEEP)
+        ward.end(one)
+        assert not one.is_running() and other.is_running()
+
+
+def test_children_end_where_the_command_fails() -> None:
+    with pytest.raises(ZeroDivisionError), Ward() as ward:
+        child, _ = started(ward, SLEEP)
+        raise ZeroDivisionError
+    assert child.returncode == -signal.SIGTERM
+
+
+def test_folders_are_removed_with_all_that_is_in_them(tmp_path: Path) -> None:
+    with Ward() as ward:
+        folders = [ward.folder(), ward.folder(prefix="set-", beside=tmp_path)]
+        for folder in folders:
+            (folder / "inner").mkdir()
+            (folder / "inner" / "file").write_text("x")
+        assert folders[1].parent == tmp_path and folders[1].name.startswith("set-")
+    assert not any(folder.exists() for folder in folders)
+
+
+def test_a_folder_may_be_discarded_before() -> None:
+    with Ward() as ward:
+        folder = ward.folder()
+        ward.discard(folder)
+        assert not folder.exists()
+
+
+def test_closing_twice_is_closing_once() -> None:
+    with Ward() as ward:
+        started(ward, SLEEP)
+        ward.close()
+    ward.close()
+
+
+def test_a_child_gets_the_environment_and_folder_that_it_is_given(tmp_path: Path) -> None:
+    with Ward() as ward:
+        command = [sys.executable, "-c", "import os; print(os.environ['FRUIT'], os.getcwd())"]
+        env = {**os.environ, "FRUIT": "pear"}
+        child = ward.spawn(command, env=env, cwd=tmp_path, stdout=subprocess.PIPE)
+        assert child.stdout.read().decode() == f"pear {tmp_path.resolve()}\n"
+
+
+def test_a_child_is_out_of_reach_of_the_terminals_ctrl_c() -> None:
+    with Ward() as ward:
+        child, _ = started(ward, SLEEP)
+        assert os.getsid(child.pid) == child.pid != os.getsid(0)
+
+
+def test_handlers_are_put_back() -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with Ward():
+        assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] != before
+    assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_a_ward_in_another_thread_owns_its_children_and_no_signals() -> None:
+    handlers: list[object] = []
+    codes: list[int] = []
+
+    def work() -> None:
+        with Ward() as ward:
+            child, _ = started(ward, SLEEP)
+            handlers.append(signal.getsignal(signal.SIGTERM))
+        codes.append(child.returncode)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(LIMIT_S)
+    assert handlers == [signal.getsignal(signal.SIGTERM)]
+    assert codes == [-signal.SIGTERM]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_interrupts_once_and_leaves_nothing(number: signal.Signals) -> None:
+    command = [sys.executable, "-c", COMMAND, "told"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        pid, folder = program.stdout.readline().split()
+        assert Path(folder).is_dir()
+        program.send_signal(number)
+        said, _ = program.communicate(timeout=LIMIT_S)
+    assert said.splitlines() == ["interrupted", "closed True []"]
+    assert program.returncode == 0
+    assert gone(int(pid)) and not Path(folder).exists()
+
+
+def test_a_signal_while_a_child_is_being_started_does_not_lose_it() -> None:
+    command = [sys.executable, "-c", COMMAND, "starting"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
+        said, _ = program.communicate(timeout=LIMIT_S)
+    assert said.splitlines() == ["signalled", "closed True []"]
+    assert program.returncode == 0
+
+
+def test_an_interruption_is_no_exception_that_a_check_might_catch() -> None:
+    assert not issubclass(Interrupted, Exception)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "jaxlib.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes",
+        "MemoryError",
+        "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 8 GiB",
+    ],
+)
+def test_exhausted_memory_is_recognised(line: str) -> None:
+    assert out_of_memory(["begin", line, "the end"]) == line
+
+
+def test_other_faults_are_not_taken_for_exhausted_memory() -> None:
+    assert out_of_memory(["ValueError: shapes do not match"]) is None
+    assert out_of_memory([]) is None
+
+
+def test_a_module_runs_in_this_interpreter() -> None:
+    assert python_module("json.tool", "-h") == [sys.executable, "-m", "json.tool", "-h"]

@@ -1,0 +1,35 @@
+"""The README tells the truth where a machine can check it."""
+
+import re
+import tomllib
+
+from perfdoctor.catalogue import checks
+from perfdoctor.targets.workload import convert
+from tests.command import ROOT, perfdoctor
+
+TEXT = (ROOT / "README.md").read_text()
+
+
+def test_the_workload_shown_is_valid() -> None:
+    [shown] = re.findall(r"```toml\n(.*?)```", TEXT, re.DOTALL)
+    workload = convert(tomllib.loads(shown), "README.md")
+    assert workload.data.source == "images"
+
+
+def test_the_table_names_each_check_once() -> None:
+    named = re.findall(r"^\| `([a-z-]+)` \|", TEXT, re.MULTILINE)
+    assert sorted(named) == [check.id for check in checks()]
+
+
+def test_links_lead_somewhere() -> None:
+    for link in re.findall(r"\]\(((?!http)[^)]+)\)", TEXT):
+        assert (ROOT / link).exists(), link
+
+
+def test_the_commands_shown_exist() -> None:
+    overview = perfdoctor("--help").stdout
+    blocks = "".join(re.findall(r"```\n(.*?)```", TEXT, re.DOTALL))
+    commands = set(re.findall(r"^perfdoctor (\w+)", blocks, re.MULTILINE))
+    assert "check" in commands
+    for command in commands:
+        assert f" {command} " in overview

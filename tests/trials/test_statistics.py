@@ -1,0 +1,154 @@
+import math
+from statistics import fmean
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfdoctor.schema.fix import Gain
+from perfdoctor.trials.statistics import (
+    LAUNCH_SD,
+    LEVEL,
+    LOOKS,
+    clear,
+    gain_of,
+    quantile,
+    trimmed_mean,
+)
+
+log_ratios = st.floats(-1, 1)
+slices = st.lists(log_ratios, min_size=5, max_size=20)
+pairs = st.lists(slices, min_size=1, max_size=5)
+TINY = 1e-9
+
+
+def measured(low: float, speedup: float, high: float) -> Gain:
+    return Gain(speedup=speedup, low=low, high=high, basis="measured")
+
+
+def log_width(gain: Gain) -> float:
+    return math.log(gain.high / gain.low)
+
+
+@given(st.lists(log_ratios, min_size=1, max_size=20))
+def test_trimmed_mean_lies_within_the_values(values: list[float]) -> None:
+    mean, error, df = trimmed_mean(values)
+    assert min(values) - TINY <= mean <= max(values) + TINY
+    assert error >= 0 and df >= 1
+
+
+@given(slices)
+def test_trimmed_mean_is_symmetric_under_negation(values: list[float]) -> None:
+    mean, error, df = trimmed_mean(values)
+    opposite = trimmed_mean([-value for value in values])
+    assert opposite == (pytest.approx(-mean), pytest.approx(error), df)
+
+
+@given(slices, st.randoms(use_true_random=False))
+def test_trimmed_mean_does_not_depend_on_the_order(
+    values: list[float], random: st.DataObject
+) -> None:
+    shuffled = list(values)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert trimmed_mean(shuffled) == trimmed_mean(values)
+
+
+@given(st.lists(log_ratios, min_size=9, max_size=9), st.floats(-1000, 1000))
+def test_one_wild_value_moves_the_trimmed_mean_within_the_others(
+    values: list[float], wild: float
+) -> None:
+    mean, _, _ = trimmed_mean([*values, wild])
+    assert min(values) - TINY <= mean <= max(values) + TINY
+
+
+def test_trimmed_mean_of_ten_leaves_out_two_at_each_end() -> None:
+    mean, _, df = trimmed_mean([-9.0, -8.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 70.0, 80.0])
+    assert (mean, df) == (3.5, 5)
+
+
+def test_standard_error_is_yuens() -> None:
+    values = [1.0, 2.0, 3.0, 4.0, 5.0]  # winsorised: 2 2 3 4 4
+    _, error, df = trimmed_mean(values)
+    variance = sum((x - 3) ** 2 for x in (2, 2, 3, 4, 4)) / 4
+    assert error == pytest.approx(math.sqrt(variance * 4 / (3 * 2)))
+    assert df == 2
+
+
+def test_one_value_has_no_known_error() -> None:
+    assert trimmed_mean([0.5]) == (0.5, math.inf, 1)
+
+
+def test_quantiles_are_those_of_the_tables() -> None:
+    assert pytest.approx(1 - 0.05 / 3 / 2) == LEVEL
+    assert quantile() == pytest.approx(2.394, abs=1e-3)
+    assert quantile(5) == pytest.approx(3.534, abs=1e-3)
+    assert quantile(1e9) == pytest.approx(quantile(), rel=1e-6)
+
+
+@given(pairs)
+def test_the_interval_contains_the_speedup(seen: list[list[float]]) -> None:
+    gain = gain_of(seen)
+    assert 0 < gain.low < gain.speedup < gain.high
+    assert gain.basis == "measured"
+
+
+@given(pairs)
+def test_the_inverse_change_has_the_inverse_gain(seen: list[list[float]]) -> None:
+    gain, inverse = gain_of(seen), gain_of([[-value for value in pair] for pair in seen])
+    assert inverse.speedup == pytest.approx(1 / gain.speedup)
+    assert inverse.low == pytest.approx(1 / gain.high)
+    assert inverse.high == pytest.approx(1 / gain.low)
+
+
+@given(slices, st.integers(1, 5))
+def test_more_pairs_narrow_the_interval(pair: list[float], count: int) -> None:
+    few, more = gain_of([pair] * count), gain_of([pair] * (count + 1))
+    assert log_width(more) < log_width(few)
+    assert log_width(more) / log_width(few) == pytest.approx(math.sqrt(count / (count + 1)))
+
+
+def test_slices_without_noise_leave_the_noise_of_the_launch() -> None:
+    gain = gain_of([[0.1] * 10])
+    assert gain.speedup == pytest.approx(math.exp(0.1))
+    assert log_width(gain) == pytest.approx(2 * quantile() * LAUNCH_SD)
+
+
+def test_each_pair_counts_once_however_many_slices_it_has() -> None:
+    assert gain_of([[0.0] * 5, [0.2] * 50]).speedup == pytest.approx(math.exp(0.1))
+
+
+@given(st.lists(st.floats(0.5, 3), min_size=3, max_size=3).map(sorted), st.floats(0, 1))
+def test_a_clear_gain_lies_on_one_side_of_what_is_asked(bounds: list[float], least: float) -> None:
+    low, speedup, high = bounds
+    assert clear(measured(low, speedup, high), least) == (not low < 1 + least <= high)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "answer"),
+    [(1.06, 1.5, True), (1.05, 1.5, True), (1.04, 1.5, False), (0.9, 1.04, True), (0.9, 1.05, False)],
+)
+def test_the_answer_is_clear(low: float, high: float, answer: bool) -> None:
+    assert clear(measured(low, 1.045, high), 0.05) is answer
+
+
+@pytest.mark.parametrize("truth", [0.0, 0.06, 0.5])
+@pytest.mark.parametrize("slice_sd", [0.01, 0.05, 0.15])
+def test_the_interval_covers_the_truth_as_often_as_it_says(truth: float, slice_sd: float) -> None:
+    """Trials that stop as a real one does: as soon as the answer is clear."""
+    random = np.random.default_rng(20261121)
+    covered, trials = 0, 2000
+    for _ in range(trials):
+        seen: list[list[float]] = []
+        while not seen or (len(seen) < LOOKS and not clear(gain_of(seen), 0.05)):
+            launch = truth + random.normal(0, LAUNCH_SD)
+            seen.append(random.normal(launch, slice_sd, size=8).tolist())
+        gain = gain_of(seen)
+        covered += gain.low <= math.exp(truth) <= gain.high
+    assert covered / trials >= 0.93
+
+
+def test_the_estimate_is_unbiased() -> None:
+    random = np.random.default_rng(1)
+    gains = [gain_of([random.normal(0.2, 0.05, size=8).tolist()]) for _ in range(500)]
+    assert fmean(math.log(gain.speedup) for gain in gains) == pytest.approx(0.2, abs=0.005)
