@@ -12,7 +12,9 @@ as_user = pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywher
 
 def test_writes_the_content_and_nothing_beside_it(tmp_path: Path) -> None:
     write_whole(tmp_path / "report.json", b"{}")
-    assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("report.json", b"{}")]
+    assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [
+        ("report.json", b"{}")
+    ]
 
 
 def test_replaces_what_was_there(tmp_path: Path) -> None:

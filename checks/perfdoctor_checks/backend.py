@@ -197,7 +197,9 @@ def facts(observation: Observation) -> list[Evidence]:
         Evidence(name="memory", value=round(host.memory_bytes / GIB, 1), unit="GiB", source="host"),
     ]
     found += [
-        Evidence(name=gpu.name, value=round(gpu.memory_bytes / GIB, 1), unit="GiB", source="NVML")
+        Evidence(
+            name=gpu.name, value=round((gpu.memory_bytes or 0) / GIB, 1), unit="GiB", source="NVML"
+        )
         for gpu in observation.gpus
     ]
     packages = observation.libraries.packages if observation.libraries else {}

@@ -21,7 +21,7 @@ def groups(controller: str, root: Path = ROOT, own: str | None = None) -> Iterat
     for line in own.splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "" or controller in controllers.split(","):
-            top = root if controllers == "" else root / controllers
+            top = root if controllers == "" else root / controller
             folder = top / path.lstrip("/")
             while folder.is_relative_to(top):
                 if folder.is_dir():

@@ -26,16 +26,18 @@ def gpus(ours: frozenset[int] = frozenset()) -> tuple[Gpu, ...]:
 def gpu(index: int, ours: frozenset[int]) -> Gpu:
     """One GPU; what a driver does not support is left out."""
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
-    utilisation = None
+    total = used = utilisation = None
+    with suppress(pynvml.NVMLError):  # unified memory (Grace, Jetson) has no figures of its own
+        memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+        total, used = memory.total, memory.used
     with suppress(pynvml.NVMLError):
         utilisation = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu
     cuda = pynvml.nvmlSystemGetCudaDriverVersion()
     return Gpu(
         index=index,
         name=text(pynvml.nvmlDeviceGetName(handle)),
-        memory_bytes=memory.total,
-        memory_used_bytes=memory.used,
+        memory_bytes=total,
+        memory_used_bytes=used,
         utilisation_percent=utilisation,
         driver=text(pynvml.nvmlSystemGetDriverVersion()),
         cuda_driver_version=f"{cuda // 1000}.{cuda % 1000 // 10}",

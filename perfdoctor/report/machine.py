@@ -38,7 +38,7 @@ def lines(machine: Machine) -> list[tuple[str, str]]:
         *(
             (
                 f"gpu {g.index}",
-                f"{g.name}, {g.memory_bytes / GIB:.1f} GiB, driver {g.driver}, "
+                f"{g.name}, {(g.memory_bytes or 0) / GIB:.1f} GiB, driver {g.driver}, "
                 f"CUDA {g.cuda_driver_version}",
             )
             for g in machine.gpus

@@ -49,8 +49,8 @@ class Gpu(Struct, frozen=True, kw_only=True):
 
     index: int
     name: str
-    memory_bytes: int
-    memory_used_bytes: int
+    memory_bytes: int | None
+    memory_used_bytes: int | None
     utilisation_percent: int | None
     driver: str
     cuda_driver_version: str

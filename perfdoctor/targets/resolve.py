@@ -37,13 +37,13 @@ def read_observation(file: Path) -> Observation:
         raise UsageError(f"{file}: {error.strerror}") from None
     except msgspec.ValidationError:
         raise UsageError(f"{file}: no observation: it has no schema") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{file}: not JSON, or cut off: {error}") from None
     if schema != OBSERVATION_SCHEMA:
         raise UsageError(f"{file}: schema is {schema!r}; expected {OBSERVATION_SCHEMA!r}")
     try:
         return msgspec.json.decode(raw, type=Observation)
-    except msgspec.ValidationError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{file}: no valid observation: {error}") from None
 
 

@@ -29,8 +29,8 @@ def read(file: Path) -> Workload:
         raise UsageError(f"{file}: not a text file in UTF-8, so not TOML") from None
     try:
         raw = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{file}: not TOML: {error}") from None
+    except (ValueError, RecursionError) as error:  # tomllib's own, numbers of 5 000 digits, depth
+        raise UsageError(f"{file}: not TOML: {printable(str(error))}") from None
     return convert(raw, str(file))
 
 
@@ -40,7 +40,7 @@ def convert(raw: dict[str, Any], where: str) -> Workload:
         *table, name = key
         nearest = difflib.get_close_matches(name, siblings, n=1, cutoff=0.4)
         meant = f"did you mean {nearest[0]}?" if nearest else f"known: {', '.join(siblings)}"
-        raise UsageError(f"{where}: unknown key {'.'.join([*table, name])}; {meant}")
+        raise UsageError(f"{where}: unknown key {printable('.'.join([*table, name]))}; {meant}")
     try:
         workload = msgspec.convert(raw, Workload)
     except msgspec.ValidationError as error:
@@ -66,7 +66,7 @@ def unknown_keys(
 
 def wrong_value(message: str, raw: dict[str, Any]) -> str:
     """msgspec's message with the key first, and what was found there."""
-    expected, _, place = message.partition(" - at `$")
+    expected, _, place = message.rpartition(" - at `$")
     keys = re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", place)
     found: Any = raw
     for name, _ in keys:
@@ -92,12 +92,27 @@ def shown(value: Any) -> str:
     """A value as a TOML file would have it."""
     if isinstance(value, bool):
         return str(value).lower()
-    return f'"{value}"' if isinstance(value, str) else str(value)
+    if isinstance(value, int) and value.bit_length() > 64:
+        return "a number of more than 64 bits"
+    return printable(f'"{value}"' if isinstance(value, str) else str(value))
+
+
+def printable(text: str) -> str:
+    """On one line, and without what a terminal would obey."""
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text
+    )
 
 
 def impossible(workload: Workload) -> str | None:
     """Combinations that no single field shows to be wrong."""
     model, data = workload.model, workload.data
+    for name, value in workload.process.env.items():
+        if not name or "=" in name or "\0" in name + value:
+            return f"process.env has {shown(name)}; expected names without = and NUL"
+    if data.folder is not None and "\0" in data.folder:
+        return f"data.folder = {shown(data.folder)}; expected a path without NUL"
     sequences = model.name in ("lstm", "transformer")
     if sequences and data.source == "images":
         return (

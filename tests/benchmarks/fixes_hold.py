@@ -3,8 +3,8 @@
 python -m tests.benchmarks.fixes_hold [ROUNDS]
 
 For each faulty sample: `perfdoctor check`; then the sample, and a copy of it with the lines changed
-by hand as the report's `how` says, run in turn as fresh processes that share no code with the trials
-(they train for a fixed time and count). Prints the report's interval beside the ratio found.
+by hand as the report's `how` says, run in turn as fresh processes that share no code with the
+trials (they train for a fixed time and count). Prints the report's interval beside the ratio found.
 """
 
 import json

@@ -1,4 +1,5 @@
-"""Does a healthy run stay without findings? Ten times alone, ten beside a compiler on a core.
+"""Does a healthy run stay without findings? Ten times alone, ten beside a compiler on a core, and
+once in each of several styles.
 
 python -m tests.benchmarks.healthy_runs [RUNS]
 """
@@ -18,6 +19,21 @@ from tests.benchmarks.saved import save
 from tests.command import SAMPLES, perfdoctor
 
 FUNCTIONS = 3_000
+STYLES = {
+    "mlp": '[model]\nname = "mlp"\nwidth = 256\n',
+    "lstm": '[model]\nname = "lstm"\nwidth = 64\n',
+    "transformer": '[model]\nname = "transformer"\nwidth = 64\n',
+    "memory, main thread": '[data]\nsource = "memory"\nprefetch = 0\n',
+    "records, main thread": "[data]\nprefetch = 0\n",
+    "worker process": "[data]\nworkers = 1\n",
+    "decoding, prefetched": '[data]\nsource = "images"\nprefetch = 4\nthreads = 2\n',
+    "loss read each step": "[training]\nlog_every = 1\n",
+    "no donation": "[training]\ndonate = false\n",
+    "many live objects": "[process]\nlive_objects = 1_000_000\n",
+    "AVX2 only": '[process]\nenv = { XLA_FLAGS = "--xla_cpu_max_isa=AVX2" }\n',
+    "batch of 256": "[training]\nbatch_size = 256\n",
+}
+"""Programs that lack nothing, though some look as if they did."""
 
 
 @contextmanager
@@ -42,12 +58,23 @@ def compiler() -> Iterator[None]:
             child.wait()
 
 
-def runs(count: int) -> list[dict[str, Any]]:
+def styles() -> list[dict[str, Any]]:
+    """A check of each style."""
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in STYLES.items():
+            file = Path(folder) / "style.toml"
+            file.write_text(text)
+            found += [{"style": name, **seen} for seen in runs(1, file)]
+    return found
+
+
+def runs(count: int, workload: Path = SAMPLES / "healthy.toml") -> list[dict[str, Any]]:
     """The findings, and hints, of so many checks."""
     found = []
     for _ in range(count):
         start = time.monotonic()
-        answer = perfdoctor("check", str(SAMPLES / "healthy.toml"), "--format", "json")
+        answer = perfdoctor("check", str(workload), "--format", "json")
         report = json.loads(answer.stdout)
         found.append(
             {
@@ -78,12 +105,15 @@ def main() -> None:
     alone = runs(count)
     with compiler():
         beside = runs(count)
+    various = styles()
     lines = [
         "healthy.toml              runs  false alarms  competing-processes  longest run",
         summary("alone", alone),
         summary("a compiler on one core", beside),
+        summary("healthy styles, alone", various),
+        *(f"  {each['style']}: {each['findings'] or 'nothing'}" for each in various),
     ]
-    save("healthy_runs", lines, {"alone": alone, "beside a compiler": beside})
+    save("healthy_runs", lines, {"alone": alone, "beside": beside, "styles": various})
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""How much two identical live processes differ: the noise between launches that no slice averages out.
+"""How much two identical live processes differ: the noise between launches.
 
 python -m tests.benchmarks.launch_noise [PAIRS]
 
-Plays pairs of the same launch (A/A). Their estimates scatter by the launch's own noise and a little
-by that of the slices; `LAUNCH_SD` in perfdoctor/trials/statistics.py must not be smaller than the
-former.
+No number of slices averages it out. Plays pairs of the same launch (A/A). Their estimates scatter
+by the launch's own noise and a little by that of the slices; `LAUNCH_SD` in
+perfdoctor/trials/statistics.py must not be smaller than the former.
 """
 
 import math

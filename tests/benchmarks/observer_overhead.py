@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -35,7 +36,7 @@ from tests.benchmarks.saved import save
 SLICE_S = 1.0
 RUN_S = 60.0
 """Length of the run that the window is a share of."""
-WORKLOADS = {
+WORKLOADS: dict[str, dict[str, Any]] = {
     "mlp, 1.5 ms": {"model": {"name": "mlp", "width": 64}},
     "cnn, 7 ms": {},
     "cnn, 18 ms": {"training": {"batch_size": 128}},

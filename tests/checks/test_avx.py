@@ -1,9 +1,9 @@
 import pytest
 from msgspec.structs import replace
-from perfdoctor_checks import avx
 
 from perfdoctor.schema.observation import Backend, Device, Observation
 from perfdoctor.trials.change import changed_env
+from perfdoctor_checks import avx
 from tests.checks.soundness import assert_sound
 from tests.recorded import recorded
 
@@ -65,7 +65,9 @@ def test_a_limit_above_the_cpu_is_none(limit: str) -> None:
 
 
 def test_a_limit_at_the_level_of_the_cpu_is_none() -> None:
-    seen = replace(on_cpu("avx", "avx2", "fma"), environment={"XLA_FLAGS": "--xla_cpu_max_isa=AVX2"})
+    seen = replace(
+        on_cpu("avx", "avx2", "fma"), environment={"XLA_FLAGS": "--xla_cpu_max_isa=AVX2"}
+    )
     assert avx.check(seen).kind == "ok"
 
 

@@ -2,11 +2,11 @@ from typing import Any, Literal
 
 import pytest
 from msgspec.structs import replace
-from perfdoctor_checks import backend
 
 from perfdoctor.schema.fix import Fix
 from perfdoctor.schema.observation import Backend, Device, Failure, Gpu, Observation, Setting
 from perfdoctor.trials.change import changed_env
+from perfdoctor_checks import backend
 from tests.checks.soundness import assert_sound
 from tests.recorded import recorded
 

@@ -1,8 +1,8 @@
 import pytest
 from msgspec.structs import replace
-from perfdoctor_checks import batch_size
 
 from perfdoctor.schema.observation import Observation
+from perfdoctor_checks import batch_size
 from tests.checks.soundness import assert_sound
 from tests.recorded import recorded
 

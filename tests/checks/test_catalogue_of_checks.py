@@ -6,9 +6,9 @@ from pathlib import Path
 from types import ModuleType
 
 import msgspec
-import perfdoctor_checks
 import pytest
 
+import perfdoctor_checks
 from perfdoctor.catalogue import check_of
 from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.report import Outcome

@@ -2,7 +2,6 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from perfdoctor_checks import competing_processes
 
 from perfdoctor.schema.observation import (
     Backend,
@@ -12,6 +11,7 @@ from perfdoctor.schema.observation import (
     GpuProcess,
     Observation,
 )
+from perfdoctor_checks import competing_processes
 from tests.checks.soundness import assert_sound
 from tests.recorded import recorded
 

@@ -1,8 +1,8 @@
 import pytest
 from msgspec.structs import replace
-from perfdoctor_checks import dtype
 
 from perfdoctor.schema.observation import Backend, Device, Observation
+from perfdoctor_checks import dtype
 from tests.checks.soundness import assert_sound
 from tests.recorded import recorded
 

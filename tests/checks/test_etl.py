@@ -1,10 +1,10 @@
 import pytest
 from msgspec.structs import replace
-from perfdoctor_checks import etl
 
 from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.report import Outcome
 from perfdoctor.schema.workload import Data
+from perfdoctor_checks import etl
 from tests.checks.soundness import assert_applicable, assert_sound
 from tests.recorded import recorded
 
@@ -70,7 +70,9 @@ def test_without_places_it_still_says_how_long() -> None:
     seen = recorded("healthy")
     assert seen.steps is not None
     steps = replace(seen.steps, exposed_etl_ms=1.0, etl_places=())
-    assert etl.check(replace(seen, steps=steps)).summary == "the device waits 1.0 ms a step for data"
+    assert (
+        etl.check(replace(seen, steps=steps)).summary == "the device waits 1.0 ms a step for data"
+    )
     assert outcome.summary.startswith("the device waits 1.0 ms a step for data: ")
 
 

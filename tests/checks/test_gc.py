@@ -1,9 +1,9 @@
 import pytest
 from msgspec.structs import replace
-from perfdoctor_checks import gc
 
 from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.workload import Process
+from perfdoctor_checks import gc
 from tests.checks.soundness import assert_sound
 from tests.recorded import recorded
 

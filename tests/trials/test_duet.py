@@ -152,5 +152,3 @@ def test_a_process_that_ends_in_the_middle_of_a_pair_ends_the_pair(tmp_path: Pat
         with pytest.raises(PlayerEnded, match="worn out"):
             play_pair(ward, other, mortal, time.monotonic() + 60)
         assert children() <= before
-
-

@@ -126,7 +126,13 @@ def test_a_clear_gain_lies_on_one_side_of_what_is_asked(bounds: list[float], lea
 
 @pytest.mark.parametrize(
     ("low", "high", "answer"),
-    [(1.06, 1.5, True), (1.05, 1.5, True), (1.04, 1.5, False), (0.9, 1.04, True), (0.9, 1.05, False)],
+    [
+        (1.06, 1.5, True),
+        (1.05, 1.5, True),
+        (1.04, 1.5, False),
+        (0.9, 1.04, True),
+        (0.9, 1.05, False),
+    ],
 )
 def test_the_answer_is_clear(low: float, high: float, answer: bool) -> None:
     assert clear(measured(low, 1.045, high), 0.05) is answer

@@ -24,9 +24,7 @@ class Pairs:
     answers: dict[str, Iterator[Answer]]
     played: list[str] = field(default_factory=list)
 
-    def __call__(
-        self, ward: Ward, unchanged: Launch, changed: Launch, until: float
-    ) -> list[float]:
+    def __call__(self, ward: Ward, unchanged: Launch, changed: Launch, until: float) -> list[float]:
         assert unchanged.env == {}
         name = changed.env["FIX"]
         self.played.append(name)

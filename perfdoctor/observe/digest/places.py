@@ -9,8 +9,8 @@ from perfdoctor.schema.observation import Place
 from perfdoctor.schema.recording import Frame
 
 LOADING_FILES = re.compile(
-    r"/(grain|PIL|torch/utils/data|torchvision|tensorflow_datasets|tensorflow/python/data|datasets"
-    r"|array_record|h5py|zarr|pyarrow|cv2|imageio|webdataset|mosaicml)/"
+    r"/(?:site|dist)-packages/(?:grain|PIL|torch/utils/data|torchvision|tensorflow_datasets"
+    r"|tensorflow/python/data|datasets|array_record|h5py|zarr|pyarrow|cv2|imageio|webdataset)/"
 )
 LOADING_FUNCTIONS = ("__next__", "__getitem__", "__getitems__")
 LIBRARY_FILES = re.compile(r"/site-packages/|/dist-packages/|/lib/python3|^<")

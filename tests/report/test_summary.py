@@ -1,0 +1,65 @@
+import pytest
+from msgspec.structs import replace
+
+from perfdoctor.report.summary import PARTS, environment, steps
+from perfdoctor.schema.observation import Setting, Steps
+from tests.recorded import recorded
+
+NAMES = ["healthy", "gc_pressure", "slow_etl", "double_precision", "tiny_batch"]
+
+
+def test_the_environment_of_a_recorded_run() -> None:
+    seen = recorded("healthy")
+    env = environment(seen)
+    assert env["os"] == seen.host.os
+    assert env["cores"] == 2.0
+    assert (env["backend"], env["devices"], env["gpus"]) == ("cpu", ["cpu"], [])
+    assert env["packages"]["jax"] == "0.10.2"
+    assert (env["variables"], env["settings"]) == ({}, {})
+
+
+def test_only_instruction_sets_that_matter_are_named() -> None:
+    sets = environment(recorded("healthy"))["vector_sets"]
+    assert "avx2" in sets and "avx512f" in sets
+    assert "sse2" not in sets and "f16c" not in sets
+
+
+def test_settings_and_variables_in_force_are_named() -> None:
+    seen = replace(
+        recorded("healthy"),
+        environment={"XLA_FLAGS": "--x"},
+        settings=(Setting(name="jax_enable_x64", value=True, origin="code"),),
+    )
+    env = environment(seen)
+    assert env["variables"] == {"XLA_FLAGS": "--x"}
+    assert env["settings"] == {"jax_enable_x64": True}
+
+
+def test_the_environment_of_a_run_that_told_nothing() -> None:
+    seen = replace(recorded("healthy"), backend=None, libraries=None, settings=None)
+    env = environment(seen)
+    assert env["backend"] is None and env["python"] is None
+    assert (env["devices"], env["packages"], env["settings"]) == ([], {}, {})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_parts_of_a_step_are_the_whole_of_it(name: str) -> None:
+    summed = steps(recorded(name))
+    assert summed is not None
+    assert sum(summed["parts_ms"].values()) == pytest.approx(summed["time_ms"], rel=1e-6)
+    assert 0 < summed["device_busy_fraction"] <= 1
+
+
+def test_every_part_of_the_division_is_taken() -> None:
+    exposed = {name for name in Steps.__struct_fields__ if name.startswith("exposed_")}
+    assert set(PARTS.values()) == exposed | {"device_busy_ms"}
+
+
+def test_etl_is_the_part_that_the_device_waits_for() -> None:
+    summed = steps(recorded("slow_etl"))
+    assert summed is not None
+    assert summed["etl_ms"] == summed["parts_ms"]["etl"] == pytest.approx(8.76, abs=0.01)
+
+
+def test_without_steps_there_is_nothing_to_sum_up() -> None:
+    assert steps(replace(recorded("healthy"), steps=None)) is None

@@ -1,0 +1,118 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from perfdoctor.report.terminal import render, sentence
+from perfdoctor.schema.report import CheckResult, Report
+from tests.report.reports import GOLDEN, REPORTS, disproved, golden_texts, healthy, measured
+
+TEXTS = golden_texts()
+NARROW = 60
+
+
+def results(*outcomes: Any) -> Report:
+    """A report of nothing but these outcomes."""
+    checks = (CheckResult(id=f"c{n}", outcome=o, summary="why") for n, o in enumerate(outcomes))
+    return replace(healthy(), checks=tuple(checks))
+
+
+@pytest.mark.parametrize("file", sorted(TEXTS))
+def test_text_is_golden(file: str) -> None:
+    assert TEXTS[file] == (GOLDEN / file).read_text(encoding="utf-8")
+
+
+def test_no_golden_file_is_left_over() -> None:
+    assert {file.name for file in GOLDEN.iterdir()} == set(TEXTS)
+
+
+@pytest.mark.parametrize("make", REPORTS.values(), ids=REPORTS)
+def test_only_lines_to_paste_are_longer_than_a_narrow_terminal(make: Callable[[], Report]) -> None:
+    report = make()
+    long = [line for line in render(report, width=NARROW).splitlines() if len(line) > NARROW]
+    pasted = tuple(finding.fix.how for finding in report.findings)
+    assert all(line.endswith((*pasted, "  how")) for line in long), long
+
+
+def test_a_line_to_paste_is_never_broken() -> None:
+    report = measured()
+    lines = render(report, width=NARROW).splitlines()
+    for finding in report.findings:
+        assert any(line.endswith(f"  {finding.fix.how}") for line in lines)
+
+
+@pytest.mark.parametrize("width", [30, 60, 100, 200])
+@pytest.mark.parametrize("verbose", [False, True])
+def test_no_line_ends_in_spaces_and_the_text_ends_in_one_newline(width: int, verbose: bool) -> None:
+    text = render(measured(), width=width, verbose=verbose)
+    assert all(line == line.rstrip() for line in text.splitlines())
+    assert text.endswith("\n") and not text.endswith("\n\n")
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_escape_codes_only_in_colour(verbose: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "\x1b" not in render(measured(), verbose=verbose)
+    assert "\x1b[" in render(measured(), verbose=verbose, colour=True)
+
+
+def test_colour_changes_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rich.text import Text
+
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    coloured = Text.from_ansi(render(measured(), colour=True)).plain
+    assert [line.rstrip() for line in coloured.splitlines()] == render(measured()).splitlines()
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_brackets_in_what_is_reported_are_no_markup(verbose: bool) -> None:
+    report = disproved()
+    odd = CheckResult(id="odd", outcome="crashed", summary="KeyError: '[bold]' in a[/b] :warning:")
+    text = render(replace(report, checks=(*report.checks, odd)), verbose=verbose, width=200)
+    assert "KeyError: '[bold]' in a[/b] :warning:" in text
+
+
+def test_verbose_names_every_check_with_its_outcome() -> None:
+    report = measured()
+    lines = render(report, verbose=True, width=200).splitlines()
+    for check in report.checks:
+        line = next(line for line in lines if line.split()[:1] == [check.id])
+        assert line.split()[1] == check.outcome
+
+
+def test_every_check_is_named_somewhere() -> None:
+    report = measured()
+    words = render(report, width=200).split()
+    assert {check.id for check in report.checks} <= set(words)
+
+
+def test_checks_with_the_same_reason_share_a_line() -> None:
+    text = render(results("not-measured", "ok", "not-measured", "not-applicable"))
+    assert " not measured: c0 c2: why\n" in text
+    assert " not applicable: c3: why\n" in text
+    assert " well: c1\n" in text
+
+
+def test_the_sentence_of_a_run_with_unseen_parts_says_so() -> None:
+    assert sentence(results("ok", "crashed", "not-measured")) == (
+        "No cause of slowness found in 3 checks; 2 checks could not be made."
+    )
+
+
+def test_the_sentence_of_a_run_that_told_nothing_says_so() -> None:
+    assert sentence(results("not-measured", "crashed")) == "Nothing could be measured: why."
+
+
+def test_the_sentence_names_the_speed_with_all_fixes() -> None:
+    report = measured()
+    assert sentence(report) == (
+        "This run trains at 43% of the speed that it could have here. "
+        "2 causes, all fixes together: 2.30× (2.14–2.47), measured."
+    )
+    assert "2 causes, the first: 2.00×" in sentence(replace(report, combined_gain=None))
+
+
+def test_a_report_without_steps_has_no_bar() -> None:
+    assert "a step," not in render(replace(healthy(), steps=None))
+    assert "a step," in render(healthy())
