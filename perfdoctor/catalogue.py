@@ -26,16 +26,19 @@ class Check:
     @property
     def title(self) -> str:
         """The first line of the documentation."""
-        return self.documentation.strip().splitlines()[0]
+        return self.documentation.strip().partition("\n")[0]
 
     def __call__(self, observation: Observation) -> Outcome:
         """The outcome; a missing part or a fault of the check is one too."""
-        for part in self.needs:
-            if getattr(observation, part) is None:
-                why = observation.not_measured.get(part, f"the observation has no {part}")
-                return Outcome(kind="not-measured", summary=why)
         try:
-            return self.look(observation)
+            for part in self.needs:
+                if getattr(observation, part) is None:
+                    why = observation.not_measured.get(part, f"the observation has no {part}")
+                    return Outcome(kind="not-measured", summary=why)
+            outcome = self.look(observation)
+            if not isinstance(outcome, Outcome):
+                raise TypeError(f"the check answered {outcome!r}, not an Outcome")
+            return outcome
         except NothingMeasured as missing:
             return Outcome(kind="not-measured", summary=str(missing))
         except Exception as error:
@@ -59,13 +62,21 @@ def checks() -> list[Check]:
 def modules() -> Iterator[ModuleType]:
     """Each entry point is a module that is a check, or a package of such modules."""
     for entry in metadata.entry_points(group=GROUP):
-        module = entry.load()
+        module = imported(entry.value)
         if not hasattr(module, "__path__"):
             yield module
             continue
         for each in pkgutil.iter_modules(module.__path__):
             if not each.name.startswith("_"):
-                yield import_module(f"{module.__name__}.{each.name}")
+                yield imported(f"{module.__name__}.{each.name}")
+
+
+def imported(name: str) -> ModuleType:
+    """A module of checks; a UsageError that names it if it can't be imported."""
+    try:
+        return import_module(name)
+    except Exception as error:
+        raise UsageError(f"the checks in {name} can't be imported: {error}") from None
 
 
 def check_of(module: ModuleType) -> Check:

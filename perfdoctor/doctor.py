@@ -149,7 +149,8 @@ def verdicts_on(
 
 def measured(tried: Tried) -> Gain | None:
     """The gain that a trial showed; None if it could not be run."""
-    return gain_of(tried.log_ratios) if tried.log_ratios else None
+    pairs = [pair for pair in tried.log_ratios if pair]
+    return gain_of(pairs) if pairs else None
 
 
 def diagnosed(
@@ -160,7 +161,7 @@ def diagnosed(
     verdicts = verdicts_on(outcomes, observation.tried, min_gain)
     findings = tuple(v.finding(rank) for rank, v in enumerate(ranked(verdicts), 1))
     gains = [f.gain for f in findings if f.gain and f.gain.basis == "measured"]
-    together = [measured(each) for each in observation.tried if each.check == ""]
+    together = [measured(each) for each in observation.tried if each.check == "" and len(gains) > 1]
     return Report(
         schema="perfdoctor.report/1",
         perfdoctor=__version__,

@@ -8,9 +8,16 @@ from perfdoctor.schema.errors import UsageError
 
 
 def write_whole(file: Path, content: bytes) -> None:
-    """Write beside and rename; a UsageError that names the file if that fails."""
+    """Write beside and rename; a UsageError that names the file if that fails.
+
+    What is no ordinary file (/dev/stdout, a pipe) is written to as it is.
+    """
     beside = None
+    file = Path(os.path.realpath(file))
     try:
+        if file.exists() and not file.is_file():
+            file.write_bytes(content)
+            return
         number, name = tempfile.mkstemp(prefix=f".{file.name}-", dir=file.parent)
         beside = Path(name)
         with os.fdopen(number, "wb") as stream:
@@ -27,8 +34,8 @@ def check_folder(file: Path) -> None:
     """A UsageError if a file can't be written there: said before the work, not after it."""
     if file.is_dir():
         raise UsageError(f"{file} is a directory; expected the name of a file to write")
-    if not os.access(file.parent, os.W_OK):
-        state = "can't be written to" if file.parent.exists() else "does not exist"
+    if not file.parent.is_dir() or not os.access(file.parent, os.W_OK):
+        state = "can't be written to" if file.parent.is_dir() else "does not exist"
         raise UsageError(f"{file} cannot be written: the folder {file.parent} {state}")
 
 

@@ -122,6 +122,9 @@ class Ward:
             self._children.append(child)
         return child
 
+    def __contains__(self, child: psutil.Popen) -> bool:
+        return child in self._children
+
     def end(self, *children: psutil.Popen, grace_s: float = GRACE_S) -> None:
         """End children with all their descendants: asked first, killed after `grace_s`."""
         with self._uninterrupted():

@@ -92,7 +92,7 @@ def test_a_module_that_is_no_check_is_named(
 ) -> None:
     distribution(tmp_path, "pd_no_check", 'ID = "x"\n')
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(UsageError, match="pd_no_check is no check: .*NEEDS"):
+    with pytest.raises(UsageError, match=r"pd_no_check is no check: .*NEEDS"):
         checks()
 
 

@@ -74,21 +74,28 @@ def failed(failure: Failure) -> str:
 def repair(failure: Failure, observation: Observation) -> Fix:
     """The likeliest way out."""
     variables = hiding(observation)
-    if failure.stage == "devices" and failure.kind == "raised" and observation.gpus:
-        return install(observation)
-    if failure.stage == "devices" and variables:
+    if failure.stage == "devices" and variables and not wants_gpu(observation):
         names = " ".join(variables)
         return Fix(
             summary="let jax choose its devices",
             how=f"unset {names}",
             change=Change(env=dict.fromkeys(variables)),
         )
+    if failure.stage == "devices" and failure.kind == "raised" and observation.gpus:
+        return install(observation)
     if failure.stage == "devices" and failure.kind == "hung":
         return Fix(
             summary="find what holds the device",
             how="nvidia-smi  # another process, a driver that hangs; JAX_PLATFORMS=cpu to go on",
         )
     return Fix(summary="install jax anew", how="pip install -U jax jaxlib")
+
+
+def wants_gpu(observation: Observation) -> bool:
+    """Whether a GPU is asked for and there, so that the way out is to make it work."""
+    asked = observation.environment.get("JAX_PLATFORMS", "").split(",")[0] in ("cuda", "gpu")
+    hidden = "CUDA_VISIBLE_DEVICES" in hiding(observation)
+    return asked and bool(observation.gpus) and not hidden
 
 
 def unused_accelerator(observation: Observation) -> str | None:
@@ -135,24 +142,28 @@ def use_accelerator(observation: Observation) -> Fix:
 
 
 def install(observation: Observation) -> Fix:
-    """The extra of jax that the driver can run; a plugin of another version is replaced by it."""
+    """The extra of jax that the driver can run; it replaces a plugin that can't be used."""
     driver = observation.gpus[0].cuda_driver_version
-    major = 13 if number(driver) >= number(FIRST_DRIVER[13]) else 12
+    runnable = [major for major, first in FIRST_DRIVER.items() if number(driver) >= number(first)]
+    if not runnable:
+        needs = FIRST_DRIVER[min(FIRST_DRIVER)]
+        summary = f"update the NVIDIA driver: it supports CUDA {driver}, jax needs {needs}"
+        return Fix(summary=summary, how="see https://www.nvidia.com/drivers")
+    how = f'pip install -U "jax[cuda{max(runnable)}]"'
     packages = observation.libraries.packages if observation.libraries else {}
     plugins = {
         int(m[1]): version for name, version in packages.items() if (m := PLUGIN.match(name))
     }
-    how = f'pip install -U "jax[cuda{major}]"'
     if not plugins:
         return Fix(summary="install jax's CUDA plugin: there is none", how=how)
-    if major not in plugins:
+    usable = {major: version for major, version in plugins.items() if major in runnable}
+    if not usable:
         made_for = ", ".join(str(each) for each in plugins)
-        summary = (
-            f"install the plugin for CUDA {major}: the driver supports {driver}, not {made_for}"
-        )
+        summary = f"install a plugin that the driver can run: it supports {driver}, not {made_for}"
         return Fix(summary=summary, how=how)
-    if plugins[major] != packages.get("jaxlib"):
-        summary = f"plugin {plugins[major]} and jaxlib {packages.get('jaxlib')} do not match"
+    version = usable[max(usable)]
+    if version != packages.get("jaxlib"):
+        summary = f"plugin {version} and jaxlib {packages.get('jaxlib')} do not match"
         return Fix(summary=summary, how=how)
     return Fix(summary="find why the plugin does not start", how=f"{how}  # then: nvidia-smi")
 

@@ -54,7 +54,7 @@ def check(observation: Observation) -> Outcome:
     batch = steps.batch_size
     if batch is None:
         return not_measured("the step's data have no leading size in common")
-    names = ", ".join(a.name for a in program.arguments if a.shape and a.shape[0] == batch)
+    names = ", ".join(argument.name for argument in program.data if argument.shape)
     evidence = [
         Evidence(name="batch", value=batch, unit="examples", source=f"leading size of {names}"),
         Evidence(

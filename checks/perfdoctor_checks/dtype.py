@@ -38,6 +38,7 @@ from perfdoctor import (
     hint,
     issue,
     needed,
+    not_applicable,
     ok,
 )
 
@@ -60,6 +61,8 @@ def check(observation: Observation) -> Outcome:
             [fix(observation)],
             gain(steps, shares["f64"]),
         )
+    if not any(shares.values()):
+        return not_applicable("the step computes no floating-point numbers")
     main = max(FLOATS, key=lambda kind: shares[kind])
     on_accelerator = observation.backend is not None and observation.backend.platform != "cpu"
     if main == "f32" and on_accelerator:

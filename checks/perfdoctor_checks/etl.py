@@ -45,6 +45,10 @@ from perfdoctor import (
 
 ID = "etl"
 NEEDS = ("steps",)
+LEFT_OVER = Fix(
+    summary="make the preparation itself cheaper: it has all cores already",
+    how="decode smaller images, augment less or on the device, read from a faster disk",
+)
 FEWEST_MS, LEAST_SHARE = 0.05, 0.01
 """Below these the loss is no larger than the sampler's own grain."""
 
@@ -113,6 +117,8 @@ def fixes(observation: Observation) -> list[Fix]:
 def for_workload(workload: Workload, cores: int) -> list[Fix]:
     """Pre-saved records, more prefetch, worker processes: as far as they are not in use."""
     data, found = workload.data, []
+    cores = min(cores, 256)
+    prefetch, threads = max(4, data.prefetch), max(cores, data.threads)
     if data.source == "images":
         found.append(
             Fix(
@@ -121,20 +127,22 @@ def for_workload(workload: Workload, cores: int) -> list[Fix]:
                 change=Change(workload={"data.source": "records"}),
             )
         )
-    if data.prefetch < 4 or data.threads < cores:
+    if (prefetch, threads) != (data.prefetch, data.threads):
         found.append(
             Fix(
                 summary="prepare batches ahead of the step, in threads",
-                how=f"[data] prefetch = 4, threads = {cores}",
-                change=Change(workload={"data.prefetch": 4, "data.threads": cores}),
+                how=f"[data] prefetch = {prefetch}, threads = {threads}",
+                change=Change(workload={"data.prefetch": prefetch, "data.threads": threads}),
             )
         )
     if data.workers < cores:
         found.append(
             Fix(
                 summary="prepare batches in worker processes",
-                how=f"[data] prefetch = 2, workers = {cores}",
-                change=Change(workload={"data.prefetch": 2, "data.workers": cores}),
+                how=f"[data] prefetch = {max(2, data.prefetch)}, workers = {cores}",
+                change=Change(
+                    workload={"data.prefetch": max(2, data.prefetch), "data.workers": cores}
+                ),
             )
         )
-    return found
+    return found or [LEFT_OVER]

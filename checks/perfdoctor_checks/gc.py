@@ -45,6 +45,10 @@ from perfdoctor import (
 ID = "gc"
 NEEDS = ("garbage", "steps")
 LEAST_SHARE = 0.01
+LEFT_OVER = Fix(
+    summary="make fewer objects in the training loop, or collect more rarely",
+    how="gc.set_threshold(100_000, 50, 100)  # once, before the training loop",
+)
 
 
 def check(observation: Observation) -> Outcome:
@@ -68,7 +72,7 @@ def summary(garbage: Garbage, steps: Steps) -> str:
     kind = "full collection" if worst.generation == 2 else "collection"
     by = "from gc.collect() at" if worst.explicit else "begun in"
     every = garbage.window_s * 1e3 / steps.time_ms / worst.count
-    objects = f"{garbage.live_objects:,}".replace(",", " ")
+    objects = f"{garbage.live_objects:,}".replace(",", "\N{NO-BREAK SPACE}")
     return (
         f"a {kind} every {every:.1f} steps, {worst.total_ms / worst.count:.0f} ms each, "
         f"{by} {shorten(worst.place)}; {objects} live objects"
@@ -125,4 +129,6 @@ def fixes(observation: Observation) -> list[Fix]:
     )
     process = workload.process
     found = [] if process.gc_freeze else [freeze]
-    return [*found, rarely] if process.gc_collect_every else found
+    if process.gc_collect_every:
+        found.append(rarely)
+    return found or [LEFT_OVER]

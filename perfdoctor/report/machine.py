@@ -47,7 +47,7 @@ def lines(machine: Machine) -> list[tuple[str, str]]:
         ("backend", backend(machine)),
         ("python", libraries.python),
         *sorted(libraries.packages.items()),
-        *((f"${name}", value) for name, value in machine.environment.items()),
+        *((f"${name}", value or '""') for name, value in machine.environment.items()),
     ]
 
 

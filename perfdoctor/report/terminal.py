@@ -4,7 +4,6 @@ import io
 import textwrap
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -153,9 +152,9 @@ def bar(steps: dict[str, object]) -> Text:
 
 def every_check(report: Report) -> Table:
     """One line for each check."""
-    rows = Table.grid(padding=(0, 2, 0, 1))
+    rows = Table.grid(padding=(0, 2, 0, 1), pad_edge=True)
     for check in report.checks:
-        rows.add_row(Text(check.id, style="bold"), check.outcome, escape(check.summary))
+        rows.add_row(Text(check.id, style="bold"), check.outcome, Text(check.summary))
     return rows
 
 

@@ -4,6 +4,7 @@ Times are in the unit that the field's name says. A part that could not be measu
 `not_measured` says why.
 """
 
+from collections import Counter
 from typing import Literal
 
 from msgspec import Struct
@@ -218,6 +219,19 @@ class Program(Struct, frozen=True, kw_only=True):
     """How often each operation occurs."""
     elements_by_dtype: dict[str, int]
     """Elements computed in one pass over the program's text, by the type of the result."""
+
+    @property
+    def data(self) -> tuple[Argument, ...]:
+        """The arguments that no result replaces: state has a result of its shape and type."""
+        replaced = Counter(self.results)
+        found = []
+        for argument in self.arguments:
+            kind = (argument.shape, argument.dtype)
+            if replaced[kind]:
+                replaced[kind] -= 1
+            else:
+                found.append(argument)
+        return tuple(found)
 
 
 class BusyProcess(Struct, frozen=True, kw_only=True):

@@ -46,7 +46,8 @@ class Player:
         value: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        self._ward.end(self._child)
+        if self._child in self._ward:
+            self._ward.end(self._child)
         self._ward.discard(self._folder)
 
     @property
@@ -75,7 +76,10 @@ class Player:
             self._answers += piece
         suspend(self._child)
         line, _, self._answers = self._answers.partition(b"\n")
-        return msgspec.json.decode(line, type=Slice)
+        try:
+            return msgspec.json.decode(line, type=Slice)
+        except msgspec.DecodeError as error:
+            raise PlayerEnded(f"its answer can't be read: {error}") from None
 
     def run(self, steps: int, within_s: float) -> Slice:
         """Run so many steps now."""
@@ -83,7 +87,8 @@ class Player:
         return self.answer(within_s)
 
     def _ended(self) -> PlayerEnded:
-        code = self._child.wait()
+        self._ward.end(self._child, grace_s=0)
+        code = self._child.returncode
         lines = self._log.read_text(errors="replace").strip().splitlines()
         if exhausted := out_of_memory(lines):
             return PlayerEnded(f"out of memory: {exhausted}")

@@ -78,7 +78,7 @@ class Laboratory:
     def _confirm(self, best: Trial, among: int) -> None:
         """More pairs until the answer is clear; a choice among several flatters: one at least."""
         fewest = 1 if among == 1 else 2
-        while best.gain and len(best.pairs) < LOOKS and self._has_time():
+        while best.gain and not best.failure and len(best.pairs) < LOOKS and self._has_time():
             if len(best.pairs) >= fewest and clear(best.gain, self.min_gain):
                 break
             self._play(best)

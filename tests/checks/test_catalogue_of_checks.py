@@ -2,6 +2,7 @@
 
 import pkgutil
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 
@@ -35,7 +36,7 @@ def module(name: str) -> ModuleType:
 def underlined(documentation: str) -> list[str]:
     """The lines that are underlined in full."""
     lines = documentation.splitlines()
-    return [a for a, b in zip(lines, lines[1:], strict=False) if a and b == "-" * len(a)]
+    return [a for a, b in pairwise(lines) if a and b == "-" * len(a)]
 
 
 def test_the_checks_and_the_recordings_are_found() -> None:

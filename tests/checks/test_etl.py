@@ -84,7 +84,7 @@ def test_images_are_to_be_decoded_once() -> None:
 
 def test_fixes_that_are_in_use_are_not_offered() -> None:
     fixes = etl.check(slow(Data(source="records", prefetch=4, threads=2))).fixes
-    assert [fix.how for fix in fixes] == ["[data] prefetch = 2, workers = 2"]
+    assert [fix.how for fix in fixes] == ["[data] prefetch = 4, workers = 2"]
 
 
 @pytest.mark.parametrize("cores", [0.5, 1.0, 64.0, 512.0])

@@ -83,7 +83,7 @@ def test_no_gpu_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_machine_that_runs_the_tests_can_be_asked() -> None:
     for index, found in enumerate(gpus()):
         assert found.index == index
-        assert found.memory_bytes > 0
+        assert found.memory_bytes is None or found.memory_bytes > 0
 
 
 @pytest.mark.parametrize("value", ["NVIDIA A100", b"NVIDIA A100"])

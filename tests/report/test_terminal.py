@@ -66,7 +66,7 @@ def test_colour_changes_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("verbose", [False, True])
-def test_brackets_in_what_is_reported_are_no_markup(verbose: bool) -> None:
+def test_brackets_and_colons_in_what_is_reported_are_no_markup(verbose: bool) -> None:
     report = disproved()
     odd = CheckResult(id="odd", outcome="crashed", summary="KeyError: '[bold]' in a[/b] :warning:")
     text = render(replace(report, checks=(*report.checks, odd)), verbose=verbose, width=200)

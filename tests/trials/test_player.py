@@ -108,9 +108,12 @@ def gone(pid: int) -> bool:
 
 def why_it_ended(folder: Path, what: str, within_s: float = LIMIT_S) -> str:
     """What is said of a child that can't answer."""
-    with Ward() as ward, Player(ward, launch(folder, what)) as player:
-        with pytest.raises(PlayerEnded) as raised:
-            player.run(1, within_s)
+    with (
+        Ward() as ward,
+        Player(ward, launch(folder, what)) as player,
+        pytest.raises(PlayerEnded) as raised,
+    ):
+        player.run(1, within_s)
     return str(raised.value)
 
 

@@ -95,17 +95,6 @@ def shape_and_dtype(tensor: Any) -> tuple[tuple[int, ...], str]:
 
 
 def batch_size(program: Program) -> int | None:
-    """The leading size that the step's data have in common; None if they have none.
-
-    An argument whose shape and type a result has too is state; the others are data.
-    """
-    replaced = Counter(program.results)
-    data = []
-    for argument in program.arguments:
-        kind = (argument.shape, argument.dtype)
-        if replaced[kind]:
-            replaced[kind] -= 1
-        elif argument.shape:
-            data.append(argument.shape)
-    leading = {shape[0] for shape in data}
+    """The leading size that the step's data have in common; None if they have none."""
+    leading = {argument.shape[0] for argument in program.data if argument.shape}
     return leading.pop() if len(leading) == 1 else None
