@@ -30,6 +30,9 @@ from perfdoctor.trials.trial import Laboratory, Launcher
 
 OBSERVING_SHARE = 0.5
 """Of the budget: what the observed run may take, compilation included."""
+HALF_OF_THE_DEVICE = ".4"
+"""Share of an accelerator's memory that each process of a pair takes at its start: by default it
+would be three quarters, and the second one could not start."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +62,7 @@ def check(request: Request, ward: Ward, say: Callable[[str], None]) -> Report:
     observation = observe(target, launcher(Change()), ward, limit_s, say)
     save(observation, request)
     if request.try_fixes and observation.failure is None:
-        commanded = with_options(launcher, "--controlled")
-        laboratory = Laboratory(ward, commanded, deadline, request.min_gain, say)
+        laboratory = Laboratory(ward, commanded(launcher), deadline, request.min_gain, say)
         observation = with_trials(observation, catalogue, laboratory)
         save(observation, request)
     examined = ReportTarget(kind=target.kind, name=target.name, args=target.args)
@@ -89,12 +91,13 @@ def launcher_of(target: Target, ward: Ward, say: Callable[[str], None]) -> Launc
     return launch
 
 
-def with_options(launcher: Launcher, *options: str) -> Launcher:
-    """The same launches with further arguments."""
+def commanded(launcher: Launcher) -> Launcher:
+    """The same launches, run by command, and so that two of them fit on one accelerator."""
 
     def launch(change: Change) -> Launch:
         started = launcher(change)
-        return replace(started, arguments=(*started.arguments, *options))
+        env = {"XLA_PYTHON_CLIENT_MEM_FRACTION": HALF_OF_THE_DEVICE, **started.env}
+        return replace(started, arguments=(*started.arguments, "--controlled"), env=env)
 
     return launch
 

@@ -1,5 +1,6 @@
 """The command line: parse, call, render, exit code; nothing else."""
 
+import os
 import sys
 
 import typer
@@ -50,6 +51,8 @@ def main() -> None:
     except UsageError as error:
         print(f"perfdoctor: {error}", file=sys.stderr)
         sys.exit(USAGE)
+    except BrokenPipeError:  # `perfdoctor list | head`: nobody reads on, which is no error
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Interrupted:
         print("perfdoctor: interrupted; everything it had started is ended", file=sys.stderr)
         sys.exit(NO_VERDICT)

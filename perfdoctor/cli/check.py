@@ -3,12 +3,9 @@
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-
-if TYPE_CHECKING:
-    from perfdoctor.schema.report import CheckResult, Report
 
 from perfdoctor.cli.options import identifiers, percent
 
@@ -100,14 +97,7 @@ def command(
         write_whole(output, text.encode())
     if report.findings:
         raise typer.Exit(HEALTHY if exit_zero else ISSUES)
-    looked = any(each.outcome not in ("not-measured", "crashed") for each in measuring(report))
-    raise typer.Exit(HEALTHY if looked else NO_VERDICT)
-
-
-def measuring(report: "Report") -> list["CheckResult"]:
-    """The checks that look at the run itself; `backend` alone is no verdict on it."""
-    rest = [each for each in report.checks if each.id != "backend"]
-    return rest or list(report.checks)
+    raise typer.Exit(HEALTHY if report.steps else NO_VERDICT)
 
 
 def terminal_width() -> int:

@@ -116,6 +116,10 @@ def watch(launch: Launch, ward: Ward, limit_s: float, say: Callable[[str], None]
     if failure is None and recording is not None:
         say("reading the trace")
         digest = digested(folder, ward)
+        if digest is None:
+            log_tail = "".join((folder / "log").read_text(errors="replace").splitlines()[-1:])
+            message = f"what was recorded can't be understood: {log_tail}"
+            failure = Failure(stage="run", kind="raised", message=message, seconds=0.0)
     ward.discard(folder)
     return Watched(recording, digest, measured, failure)
 
@@ -166,7 +170,10 @@ def digested(folder: Path, ward: Ward) -> Digest | None:
         )
         child.wait()
         ward.end(child)
-    return msgspec.json.decode((folder / "digest.json").read_bytes(), type=Digest)
+    try:
+        return msgspec.json.decode((folder / "digest.json").read_bytes(), type=Digest)
+    except OSError:
+        return None
 
 
 def settings_made(

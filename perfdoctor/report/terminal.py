@@ -9,7 +9,7 @@ from rich.text import Text
 
 from perfdoctor.report.rank import interval
 from perfdoctor.schema.fix import Fix, Gain
-from perfdoctor.schema.report import Kind, Report
+from perfdoctor.schema.report import CheckResult, Kind, Report
 
 BAR_WIDTH = 48
 INDENT = " " * 6
@@ -75,8 +75,8 @@ def sentence(report: Report) -> str:
     count = len(report.findings)
     if count == 0:
         unseen = [c for c in report.checks if c.outcome in ("not-measured", "crashed")]
-        if len(unseen) == len(report.checks):
-            return f"Nothing could be measured: {unseen[0].summary}." if unseen else "No checks."
+        if report.steps is None:
+            return f"No training steps were measured{why(unseen)}."
         missing = f"; {len(unseen)} checks could not be made" if unseen else ""
         return f"No cause of slowness found in {len(report.checks)} checks{missing}."
     first = report.findings[0]
@@ -89,6 +89,11 @@ def sentence(report: Report) -> str:
         "its fix" if count == 1 else "all fixes together" if report.combined_gain else "the first"
     )
     return f"{speed} {causes}, {which}: {interval(gain)}, {gain.basis}."
+
+
+def why(unseen: list[CheckResult]) -> str:
+    """The first reason, if there is one."""
+    return f": {unseen[0].summary}" if unseen else ""
 
 
 def table(report: Report, width: int) -> Text:
@@ -137,7 +142,7 @@ def bar(steps: dict[str, object]) -> Text:
     """Where the time of a step goes."""
     parts: dict[str, float] = steps["parts_ms"]  # type: ignore[assignment]
     total = sum(parts.values())
-    text = Text(f" a step, {total:.2f} ms   ")
+    text = Text(f" a step, traced, {total:.2f} ms   ")
     for name, value in parts.items():
         ink, style = INKS[name]
         text.append(ink * round(BAR_WIDTH * value / total), style=style)

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from statistics import stdev
 
-from perfdoctor.doctor import launcher_of, with_options
+from perfdoctor.doctor import commanded, launcher_of
 from perfdoctor.processes import Ward
 from perfdoctor.schema.fix import Change
 from perfdoctor.schema.observation import Observation
@@ -62,7 +62,7 @@ def play(name: str, count: int) -> list[list[float]]:
     target = resolve(str(SAMPLES / f"{name}.toml"))
     assert not isinstance(target, Observation)
     with Ward() as ward:
-        launch = with_options(launcher_of(target, ward, lambda text: None), "--controlled")
+        launch = commanded(launcher_of(target, ward, lambda text: None))
         return [
             play_pair(ward, launch(Change()), launch(Change()), time.monotonic() + 120)
             for _ in range(count)

@@ -2,11 +2,12 @@
 
 python -m tests.benchmarks.observer_overhead [ROUNDS]
 
-Each round runs three slices in random order: bare; with the agent as it is for most of a run (stack
-sampler, garbage and compilation watch); and in the traced window too. Starting and stopping the
-trace lies outside the slices, as it lies outside the window.
+Each round runs three slices in random order: bare; with the agent as it is for most of a run (a
+thread that looks now and then, garbage and compilation watch); and as in the window (profiler and
+stack sampler too). Starting and stopping the trace lies outside the slices and the window.
 """
 
+import gc
 import math
 import random
 import shutil
@@ -24,7 +25,7 @@ import jax
 from perfdoctor.observe.agent.compilation import CompilationWatch
 from perfdoctor.observe.agent.garbage import GarbageWatch
 from perfdoctor.observe.agent.stacks import StackSampler
-from perfdoctor.observe.agent.watch import SAMPLE_EVERY_S
+from perfdoctor.observe.agent.watch import LOOK_EVERY_S, SAMPLE_EVERY_S
 from perfdoctor.observe.session import WINDOW_S
 from perfdoctor.processes import Ward
 from perfdoctor.targets import workload
@@ -33,39 +34,36 @@ from perfdoctor.targets.reference.loop import TrainingLoop
 from perfdoctor.trials.statistics import trimmed_mean
 from tests.benchmarks.saved import save
 
-SLICE_S = 1.0
+SLICE_S = 0.4
+"""Short, and many of them: neighbours in time share the machine's drifts."""
 RUN_S = 60.0
 """Length of the run that the window is a share of."""
 WORKLOADS: dict[str, dict[str, Any]] = {
     "mlp, 1.5 ms": {"model": {"name": "mlp", "width": 64}},
     "cnn, 7 ms": {},
     "cnn, 18 ms": {"training": {"batch_size": 128}},
-    "cnn of 2 examples, 0.6 ms": {"training": {"batch_size": 2}},
-    "lstm, 50 ms": {"model": {"name": "lstm", "width": 64}},
 }
 
 
 @contextmanager
-def agent() -> Iterator[None]:
-    """The agent's parts that are there all the time."""
-    import gc
-
+def agent(every_s: float = LOOK_EVERY_S, sampling: bool = False) -> Iterator[None]:
+    """The agent's parts that are there all the time, or with its sampler."""
     garbage, compilation, stacks = GarbageWatch(), CompilationWatch(), StackSampler()
     garbage.install()
     compilation.install(jax)
     ended = threading.Event()
 
-    def sample() -> None:
-        while not ended.wait(SAMPLE_EVERY_S):
-            stacks.sample()
+    def look() -> None:
+        while not ended.wait(every_s):
+            stacks.sample() if sampling else compilation.quiet_for_s()
 
-    sampler = threading.Thread(target=sample)
-    sampler.start()
+    thread = threading.Thread(target=look)
+    thread.start()
     try:
         yield
     finally:
         ended.set()
-        sampler.join()
+        thread.join()
         gc.callbacks.remove(garbage)
         jax.monitoring.unregister_event_duration_listener(compilation)
 
@@ -77,7 +75,7 @@ def traced(folder: str) -> Iterator[None]:
     options.host_tracer_level, options.python_tracer_level = 1, 0
     jax.profiler.start_trace(folder, profiler_options=options)
     try:
-        with agent():
+        with agent(SAMPLE_EVERY_S, sampling=True):
             yield
     finally:
         jax.profiler.stop_trace()
@@ -124,7 +122,7 @@ def measure(loop: TrainingLoop, rounds: int) -> tuple[float, dict[str, tuple[flo
 
 def main() -> None:
     """Measure all workloads, and say what a run of a minute pays."""
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 25
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 60
     lines = ["workload                    step      agent            window           run of 60 s"]
     data = {}
     for name, spec in WORKLOADS.items():

@@ -1,6 +1,8 @@
 """`perfdoctor list`, `explain` and `env`."""
 
 import json
+import subprocess
+import sys
 
 from tests.command import perfdoctor
 
@@ -34,3 +36,9 @@ def test_env_as_json_has_the_backend() -> None:
     machine = json.loads(perfdoctor("env", "--format", "json").stdout)
     assert machine["host"]["usable_cores"] > 0
     assert machine["backend"]["devices"][0]["kind"]
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    command = f"{sys.executable} -m perfdoctor explain etl | true"
+    answer = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
+    assert answer.stderr == ""

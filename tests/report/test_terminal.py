@@ -101,7 +101,8 @@ def test_the_sentence_of_a_run_with_unseen_parts_says_so() -> None:
 
 
 def test_the_sentence_of_a_run_that_told_nothing_says_so() -> None:
-    assert sentence(results("not-measured", "crashed")) == "Nothing could be measured: why."
+    told_nothing = replace(results("not-measured", "ok"), steps=None)
+    assert sentence(told_nothing) == "No training steps were measured: why."
 
 
 def test_the_sentence_names_the_speed_with_all_fixes() -> None:

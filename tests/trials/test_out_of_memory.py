@@ -8,7 +8,7 @@ from pathlib import Path
 GIB = 2**30
 TRIAL = """
 import json, resource, sys, time
-from perfdoctor.doctor import launcher_of, with_options
+from perfdoctor.doctor import commanded, launcher_of
 from perfdoctor.processes import Ward
 from perfdoctor.schema.fix import Change, Fix
 from perfdoctor.schema.observation import Target
@@ -24,8 +24,8 @@ with Ward() as ward:
     launcher(Change())  # writes the data set
     limit = int(sys.argv[2])
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    commanded = with_options(launcher, "--controlled")
-    laboratory = Laboratory(ward, commanded, time.monotonic() + 300, 0.05, lambda text: None)
+    deadline = time.monotonic() + 300
+    laboratory = Laboratory(ward, commanded(launcher), deadline, 0.05, lambda text: None)
     huge = Change(workload={"model.width": 16_384, "model.depth": 3})
     larger = Change(workload={"training.batch_size": 8})
     fixes = [Fix(summary="", how="huge", change=huge), Fix(summary="", how="larger", change=larger)]

@@ -6,7 +6,6 @@ import resource
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,9 @@ from perfdoctor.observe.agent.stacks import StackSampler
 from perfdoctor.schema.recording import Recording, Window
 
 SAMPLE_EVERY_S = 0.005
-"""Measured: at this rate the sampler costs nothing that shows at 50 µs steps."""
+"""Inside the window."""
+LOOK_EVERY_S = 0.05
+"""Before it: how often to look whether compilation has come to rest."""
 QUIET_S = 1.0
 """So long without a compilation the run counts as steady."""
 
@@ -52,7 +53,7 @@ class Watcher(threading.Thread):
         jax = self._imported_jax()
         if jax is None:
             return
-        self._sample_until(lambda: self.compilation.quiet_for_s() > QUIET_S, self._steady_by_ns())
+        self._wait_until_steady()
         self._trace_window(jax)
         self.write()
         _thread.interrupt_main()
@@ -89,24 +90,27 @@ class Watcher(threading.Thread):
         self.compilation.explain(jax)
         return jax
 
-    def _steady_by_ns(self) -> int:
-        return self.recording.start_ns + round(self.limits.steady_within_s * 1e9)
+    def _wait_until_steady(self) -> None:
+        by_ns = self.recording.start_ns + round(self.limits.steady_within_s * 1e9)
+        while not self._steady() and time.time_ns() < by_ns and not self._ended.wait(LOOK_EVERY_S):
+            pass
 
-    def _sample_until(self, reached: Callable[[], bool], by_ns: int) -> None:
-        while not reached() and time.time_ns() < by_ns and not self._ended.wait(SAMPLE_EVERY_S):
-            self.stacks.sample()
+    def _steady(self) -> bool:
+        return self.compilation.quiet_for_s() > QUIET_S
 
     def _trace_window(self, jax: Any) -> None:
         if self._ended.is_set():
             return
-        steady = self.compilation.quiet_for_s() > QUIET_S
+        steady = self._steady()
         options = jax.profiler.ProfileOptions()
         options.host_tracer_level, options.python_tracer_level = 1, 0
         tree = psutil.Process()
         jax.profiler.start_trace(str(self.folder / "trace"), profiler_options=options)
         start_ns, start_cpu_s = time.time_ns(), cpu_s(tree)
         (self.folder / "window-open").touch()
-        self._sample_until(lambda: False, start_ns + round(self.limits.window_s * 1e9))
+        by_ns = start_ns + round(self.limits.window_s * 1e9)
+        while time.time_ns() < by_ns and not self._ended.wait(SAMPLE_EVERY_S):
+            self.stacks.sample()
         end_ns, end_cpu_s = time.time_ns(), cpu_s(tree)
         (self.folder / "window-closed").touch()
         jax.profiler.stop_trace()
