@@ -24,6 +24,14 @@ def main() -> None:
     except KeyboardInterrupt:
         pass  # asked for by the watcher: enough was seen
     finally:
+        leave(watcher)
+
+
+def leave(watcher: Watcher) -> None:
+    """The watcher may ask the program to stop just as that ends by itself: then ask it again."""
+    try:
+        watcher.finish()
+    except KeyboardInterrupt:
         watcher.finish()
 
 

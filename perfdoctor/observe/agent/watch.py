@@ -56,7 +56,8 @@ class Watcher(threading.Thread):
         self._wait_until_steady()
         self._trace_window(jax)
         self.write()
-        _thread.interrupt_main()
+        if not self._ended.is_set():
+            _thread.interrupt_main()
 
     def finish(self) -> None:
         """Called in the main thread when the program has ended: stop, and leave the recording."""
