@@ -2,21 +2,20 @@
 
 python -m tests.benchmarks.observer_overhead [ROUNDS]
 
-Each round runs three slices in random order: bare; with the agent as it is for most of a run (a
-thread that looks now and then, garbage and compilation watch); and as in the window (profiler and
-stack sampler too). Starting and stopping the trace lies outside the slices and the window.
+Each round runs two slices in random order, one of them bare; the other with the agent as it is for
+most of a run (a thread that looks now and then, garbage and compilation watch), or as in the window
+(profiler and stack sampler too). Starting and stopping the trace lies outside slices and window.
 """
 
 import gc
 import math
 import random
-import shutil
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ from perfdoctor.targets.reference.loop import TrainingLoop
 from perfdoctor.trials.statistics import trimmed_mean
 from tests.benchmarks.saved import save
 
-SLICE_S = 0.4
+AGENT_SLICE_S, WINDOW_SLICE_S = 0.1, 0.4
 """Short, and many of them: neighbours in time share the machine's drifts."""
 RUN_S = 60.0
 """Length of the run that the window is a share of."""
@@ -81,12 +80,6 @@ def traced(folder: str) -> Iterator[None]:
         jax.profiler.stop_trace()
 
 
-@contextmanager
-def bare() -> Iterator[None]:
-    """Nothing."""
-    yield
-
-
 def slice_ms(loop: TrainingLoop, steps: int) -> float:
     """Milliseconds a step."""
     start = time.perf_counter()
@@ -95,34 +88,38 @@ def slice_ms(loop: TrainingLoop, steps: int) -> float:
     return (time.perf_counter() - start) / steps * 1e3
 
 
-def measure(loop: TrainingLoop, rounds: int) -> tuple[float, dict[str, tuple[float, float]]]:
-    """Step time in ms; by state, overhead and half width of its 95 % interval, as shares."""
-    folder = tempfile.mkdtemp()
-    states: dict[str, Callable[[], object]] = {
-        "bare": bare,
-        "agent": agent,
-        "window": lambda: traced(folder),
-    }
-    loop.run(20)
-    loop.wait()
-    steps = max(2, round(SLICE_S * 1e3 / slice_ms(loop, 20)))
-    times: dict[str, list[float]] = {name: [] for name in states}
+State = Callable[[], AbstractContextManager[None]]
+
+
+def overhead(loop: TrainingLoop, state: State, slice_s: float, rounds: int) -> tuple[float, float]:
+    """Of a state against none: share of the step time, and half width of its 95 % interval."""
+    steps = max(1, round(slice_s * 1e3 / slice_ms(loop, 20)))
+    ratios = []
     for _ in range(rounds):
-        for name in random.sample(list(states), len(states)):
-            with states[name]():  # type: ignore[attr-defined]
-                times[name].append(slice_ms(loop, steps))
-        shutil.rmtree(folder, ignore_errors=True)
-    found = {}
-    for name in ("agent", "window"):
-        ratios = [math.log(a / b) for a, b in zip(times[name], times["bare"], strict=True)]
-        mean, error, _ = trimmed_mean(ratios)
-        found[name] = (math.expm1(mean), 1.96 * error)
-    return trimmed_mean(times["bare"])[0], found
+        times = {}
+        for name in random.sample(["bare", "state"], 2):
+            with state() if name == "state" else nullcontext():
+                times[name] = slice_ms(loop, steps)
+        ratios.append(math.log(times["state"] / times["bare"]))
+    mean, error, _ = trimmed_mean(ratios)
+    return math.expm1(mean), 1.96 * error
+
+
+def measure(loop: TrainingLoop, rounds: int) -> tuple[float, dict[str, tuple[float, float]]]:
+    """Step time in ms, and the overheads outside and inside the window."""
+    loop.run(50)
+    loop.wait()
+    with tempfile.TemporaryDirectory() as folder:
+        found = {
+            "agent": overhead(loop, agent, AGENT_SLICE_S, rounds),
+            "window": overhead(loop, lambda: traced(folder), WINDOW_SLICE_S, max(5, rounds // 12)),
+        }
+    return slice_ms(loop, 100), found
 
 
 def main() -> None:
     """Measure all workloads, and say what a run of a minute pays."""
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 60
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 240
     lines = ["workload                    step      agent            window           run of 60 s"]
     data = {}
     for name, spec in WORKLOADS.items():
