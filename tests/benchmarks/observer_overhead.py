@@ -44,37 +44,48 @@ WORKLOADS: dict[str, dict[str, Any]] = {
 }
 
 
+class Looker(threading.Thread):
+    """The agent's thread. It lives all the time, as in a run: its start is no part of a step."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.active = threading.Event()
+        self.look: Callable[[], object] = int
+        self.every_s = LOOK_EVERY_S
+        self.start()
+
+    def run(self) -> None:
+        """Look now and then while active."""
+        while self.active.wait():
+            self.look()
+            time.sleep(self.every_s)
+
+
 @contextmanager
-def agent(every_s: float = LOOK_EVERY_S, sampling: bool = False) -> Iterator[None]:
+def agent(looker: Looker, every_s: float = LOOK_EVERY_S, sampling: bool = False) -> Iterator[None]:
     """The agent's parts that are there all the time, or with its sampler."""
     garbage, compilation, stacks = GarbageWatch(), CompilationWatch(), StackSampler()
     garbage.install()
     compilation.install(jax)
-    ended = threading.Event()
-
-    def look() -> None:
-        while not ended.wait(every_s):
-            stacks.sample() if sampling else compilation.quiet_for_s()
-
-    thread = threading.Thread(target=look)
-    thread.start()
+    looker.look = stacks.sample if sampling else compilation.quiet_for_s
+    looker.every_s = every_s
+    looker.active.set()
     try:
         yield
     finally:
-        ended.set()
-        thread.join()
+        looker.active.clear()
         gc.callbacks.remove(garbage)
         jax.monitoring.unregister_event_duration_listener(compilation)
 
 
 @contextmanager
-def traced(folder: str) -> Iterator[None]:
+def traced(looker: Looker, folder: str) -> Iterator[None]:
     """The agent, and the profiler as in the window."""
     options = jax.profiler.ProfileOptions()
     options.host_tracer_level, options.python_tracer_level = 1, 0
     jax.profiler.start_trace(folder, profiler_options=options)
     try:
-        with agent(SAMPLE_EVERY_S, sampling=True):
+        with agent(looker, SAMPLE_EVERY_S, sampling=True):
             yield
     finally:
         jax.profiler.stop_trace()
@@ -109,10 +120,12 @@ def measure(loop: TrainingLoop, rounds: int) -> tuple[float, dict[str, tuple[flo
     """Step time in ms, and the overheads outside and inside the window."""
     loop.run(50)
     loop.wait()
+    looker = Looker()
     with tempfile.TemporaryDirectory() as folder:
+        few = max(5, rounds // 12)
         found = {
-            "agent": overhead(loop, agent, AGENT_SLICE_S, rounds),
-            "window": overhead(loop, lambda: traced(folder), WINDOW_SLICE_S, max(5, rounds // 12)),
+            "agent": overhead(loop, lambda: agent(looker), AGENT_SLICE_S, rounds),
+            "window": overhead(loop, lambda: traced(looker, folder), WINDOW_SLICE_S, few),
         }
     return slice_ms(loop, 100), found
 
