@@ -48,7 +48,7 @@ def test_two_faults_are_ranked_and_measured_together(tmp_path: Path) -> None:
     workload = tmp_path / "both.toml"
     slow_etl = (SAMPLES / "slow_etl.toml").read_text()
     workload.write_text(slow_etl + "[process]\nlive_objects = 1_000_000\ngc_collect_every = 5\n")
-    code, report = report_on(str(workload), "--budget", "200")
+    code, report = report_on(str(workload), "--budget", "300")
     assert code == 1
     gains = [each["gain"]["low"] for each in report["findings"]]
     assert {each["check"] for each in report["findings"]} >= {"etl", "gc"}
