@@ -4,7 +4,7 @@ python -m tests.benchmarks.launch_noise [PAIRS]
 
 No number of slices averages it out. Plays pairs of the same launch (A/A). Their estimates scatter
 by the launch's own noise and a little by that of the slices; `LAUNCH_SD` in
-perfdoctor/trials/statistics.py must not be smaller than the former.
+perfdoctor/trials/statistics.py stands for the former.
 """
 
 import math
