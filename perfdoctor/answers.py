@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from msgspec import structs
+
 from perfdoctor.schema.errors import NothingMeasured
 from perfdoctor.schema.fix import Fix, Gain
 from perfdoctor.schema.report import Evidence, Outcome
@@ -51,14 +53,8 @@ def hint(
     ladder: bool = False,
 ) -> Outcome:
     """A risk that was not seen to cost anything here; becomes an issue if a trial shows a gain."""
-    return Outcome(
-        kind="hint",
-        summary=summary,
-        evidence=tuple(evidence),
-        fixes=tuple(fixes),
-        gain=gain,
-        ladder=ladder,
-    )
+    outcome = issue(summary, evidence, fixes, gain, ladder=ladder)
+    return structs.replace(outcome, kind="hint")
 
 
 def not_applicable(why: str) -> Outcome:
