@@ -19,17 +19,21 @@ if TYPE_CHECKING:
         shorten,
     )
     from perfdoctor.schema.fix import Change, Fix, Gain
-    from perfdoctor.schema.observation import (
-        Backend,
+    from perfdoctor.schema.memory import DeviceMemory, LiveArrays, Memory, MemorySample
+    from perfdoctor.schema.observation import Observation, Target
+    from perfdoctor.schema.program import Argument, Callback, Executable, Layer, Loop, Program
+    from perfdoctor.schema.report import Evidence, Outcome, Report
+    from perfdoctor.schema.run import (
+        Compile,
+        CompileCache,
         Failure,
         Garbage,
-        Host,
-        Load,
-        Observation,
-        Program,
+        Place,
+        Setting,
         Steps,
+        Threads,
     )
-    from perfdoctor.schema.report import Evidence, Outcome, Report
+    from perfdoctor.schema.surroundings import Backend, Gpu, Host, Load
     from perfdoctor.schema.workload import Workload
 
 __version__ = "0.1.0"
@@ -46,37 +50,57 @@ _HOMES = {
         "place",
         "shorten",
     ),
-    "perfdoctor.schema.observation": (
-        "Backend",
+    "perfdoctor.schema.fix": ("Change", "Fix", "Gain"),
+    "perfdoctor.schema.memory": ("DeviceMemory", "LiveArrays", "Memory", "MemorySample"),
+    "perfdoctor.schema.observation": ("Observation", "Target"),
+    "perfdoctor.schema.program": ("Argument", "Callback", "Executable", "Layer", "Loop", "Program"),
+    "perfdoctor.schema.report": ("Evidence", "Outcome", "Report"),
+    "perfdoctor.schema.run": (
+        "Compile",
+        "CompileCache",
         "Failure",
         "Garbage",
-        "Host",
-        "Load",
-        "Observation",
-        "Program",
+        "Place",
+        "Setting",
         "Steps",
+        "Threads",
     ),
-    "perfdoctor.schema.fix": ("Change", "Fix", "Gain"),
-    "perfdoctor.schema.report": ("Evidence", "Outcome", "Report"),
+    "perfdoctor.schema.surroundings": ("Backend", "Gpu", "Host", "Load"),
     "perfdoctor.schema.workload": ("Workload",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "Argument",
     "Backend",
+    "Callback",
     "Change",
+    "Compile",
+    "CompileCache",
+    "DeviceMemory",
     "Evidence",
+    "Executable",
     "Failure",
     "Fix",
     "Gain",
     "Garbage",
+    "Gpu",
     "Host",
+    "Layer",
+    "LiveArrays",
     "Load",
+    "Loop",
+    "Memory",
+    "MemorySample",
     "Observation",
     "Outcome",
+    "Place",
     "Program",
     "Report",
+    "Setting",
     "Steps",
+    "Target",
+    "Threads",
     "Workload",
     "__version__",
     "estimated",

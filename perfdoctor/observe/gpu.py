@@ -6,7 +6,7 @@ from typing import Any
 import psutil
 import pynvml
 
-from perfdoctor.schema.observation import Gpu, GpuProcess
+from perfdoctor.schema.surroundings import Gpu, GpuProcess
 
 
 def gpus(ours: frozenset[int] = frozenset()) -> tuple[Gpu, ...]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 
 from perfdoctor.observe.cgroup import memory_limit_bytes, quota_cores
-from perfdoctor.schema.observation import Host
+from perfdoctor.schema.surroundings import Host
 
 VECTOR_FLAGS = ("sse", "ssse", "avx", "fma", "f16c", "amx", "neon", "asimd", "sve")
 """How the names of vector instruction sets begin, in /proc/cpuinfo and sysctl."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
-from perfdoctor.schema.observation import Libraries
+from perfdoctor.schema.surroundings import Libraries
 
 PACKAGES = re.compile(
     r"^(jax|jaxlib|jax[-_].*|libtpu|numpy|optax|equinox|flax|dm[-_]haiku|grain|torch|tensorflow"

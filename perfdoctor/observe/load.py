@@ -13,7 +13,7 @@ import psutil
 from perfdoctor.observe.cgroup import throttled_ms
 from perfdoctor.observe.host import read_text
 from perfdoctor.processes import tree
-from perfdoctor.schema.observation import BusyProcess, Load
+from perfdoctor.schema.surroundings import BusyProcess, Load
 
 SHOWN_CORES = 0.02
 """Processes that took less are left out of the list."""

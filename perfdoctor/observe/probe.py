@@ -14,8 +14,8 @@ import msgspec
 
 from perfdoctor.observe.agent.settings import settings
 from perfdoctor.processes import die_with_parent
-from perfdoctor.schema.observation import Backend, Device
 from perfdoctor.schema.probe import ProbeLine
+from perfdoctor.schema.surroundings import Backend, Device
 
 
 class Collector(logging.Handler):

@@ -7,8 +7,9 @@ import msgspec
 import psutil
 
 from perfdoctor.processes import Ward, python_module
-from perfdoctor.schema.observation import Backend, Failure
 from perfdoctor.schema.probe import ProbeLine
+from perfdoctor.schema.run import Failure
+from perfdoctor.schema.surroundings import Backend
 
 Settings = dict[str, bool | int | float | str | None]
 

@@ -19,15 +19,11 @@ from perfdoctor.observe.probing import Settings, describe, probe
 from perfdoctor.processes import Ward, out_of_memory, python_module
 from perfdoctor.schema.digest import Digest
 from perfdoctor.schema.launch import Launch
-from perfdoctor.schema.observation import (
-    Failure,
-    Load,
-    Memory,
-    Observation,
-    Setting,
-    Target,
-)
+from perfdoctor.schema.memory import Memory
+from perfdoctor.schema.observation import Observation, Target
 from perfdoctor.schema.recording import Recording
+from perfdoctor.schema.run import Failure, Setting
+from perfdoctor.schema.surroundings import Load
 
 WINDOW_S = 3.0
 """Traced: enough for a hundred steps of 30 ms, and read in a second."""

@@ -2,7 +2,8 @@
 
 from msgspec import Struct
 
-from perfdoctor.schema.observation import Compile, Garbage, Program, Steps
+from perfdoctor.schema.program import Program
+from perfdoctor.schema.run import Compile, Garbage, Steps
 
 
 class Digest(Struct, frozen=True, kw_only=True):

@@ -14,6 +14,10 @@ class Change(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Environment variables to set; None: to remove."""
     workload: dict[str, Scalar] = {}
     """Fields of the workload, by dotted name: `data.prefetch`."""
+    folders: tuple[str, ...] = ()
+    """Environment variables that name a folder; a trial gives it an empty one of its own."""
+    speeds_up: Literal["steps", "launch"] = "steps"
+    """What gets faster, and so what a trial measures: the steps, or a whole run from its start."""
 
 
 class Fix(Struct, frozen=True, kw_only=True):

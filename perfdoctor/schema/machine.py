@@ -2,7 +2,8 @@
 
 from msgspec import Struct
 
-from perfdoctor.schema.observation import Backend, Failure, Gpu, Host, Libraries
+from perfdoctor.schema.run import Failure
+from perfdoctor.schema.surroundings import Backend, Gpu, Host, Libraries
 
 
 class Machine(Struct, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from perfdoctor.schema.observation import Backend
+from perfdoctor.schema.surroundings import Backend
 
 
 class ProbeLine(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -18,6 +18,10 @@ class Model(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     width: Annotated[int, Meta(ge=1, le=16_384)] = 32
     depth: Annotated[int, Meta(ge=1, le=256)] = 2
     dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.1
+    kernel: Annotated[int, Meta(ge=1, le=64)] = 3
+    """Height and width of the convolutions of a cnn."""
+    scan: bool = True
+    """Whether an lstm goes over time in one `lax.scan`, or in a Python loop."""
 
 
 class Data(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -55,6 +59,18 @@ class Training(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The run ends after so many steps, if nobody stops it before."""
     log_every: Switchable = 50
     """The loss is read after so many steps; 0: never."""
+    schedule: Literal["constant", "traced", "static"] = "constant"
+    """How the learning rate reaches the step if it decays: as an array, or as a static argument."""
+    schedule_every: Annotated[int, Meta(ge=1, le=1_000_000)] = 5
+    """Steps after which it decays."""
+    callback: Literal["none", "print", "metric"] = "none"
+    """In each step `jax.debug.print` of the loss, or the accuracy by NumPy in a `pure_callback`."""
+    state_on_host: bool = False
+    """Whether the state is fetched to the host after each step and sent back with the next."""
+    keep_every: Switchable = 0
+    """A copy of the parameters is kept in memory after so many steps; 0: never."""
+    devices: Annotated[int, Meta(ge=1, le=4_096)] = 1
+    """Devices that share each batch."""
     seed: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0
 
 
@@ -71,6 +87,15 @@ class Process(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Python objects that the program holds beside the training."""
 
 
+class Inference(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Serving the model instead of training it: each request is one example."""
+
+    clients: Annotated[int, Meta(ge=0, le=256)] = 0
+    """Threads that ask for predictions, each as soon as it has its last; 0: train."""
+    batched: bool = False
+    """Whether the requests of the clients are computed together, or each by its own call."""
+
+
 class Workload(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One configuration of the reference training loop."""
 
@@ -78,5 +103,6 @@ class Workload(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     data: Data = field(default_factory=Data)
     training: Training = field(default_factory=Training)
     process: Process = field(default_factory=Process)
+    inference: Inference = field(default_factory=Inference)
     expect: tuple[str, ...] = ()
     """Ids of the checks that the workload is made to set off."""

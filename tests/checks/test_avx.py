@@ -1,7 +1,8 @@
 import pytest
 from msgspec.structs import replace
 
-from perfdoctor.schema.observation import Backend, Device, Observation
+from perfdoctor.schema.observation import Observation
+from perfdoctor.schema.surroundings import Backend, Device
 from perfdoctor.trials.change import changed_env
 from perfdoctor_checks import avx
 from tests.checks.soundness import assert_sound

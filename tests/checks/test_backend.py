@@ -4,7 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from perfdoctor.schema.fix import Fix
-from perfdoctor.schema.observation import Backend, Device, Failure, Gpu, Observation, Setting
+from perfdoctor.schema.observation import Observation
+from perfdoctor.schema.run import Failure, Setting
+from perfdoctor.schema.surroundings import Backend, Device, Gpu
 from perfdoctor.trials.change import changed_env
 from perfdoctor_checks import backend
 from tests.checks.soundness import assert_sound

@@ -3,14 +3,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from perfdoctor.schema.observation import (
-    Backend,
-    BusyProcess,
-    Device,
-    Gpu,
-    GpuProcess,
-    Observation,
-)
+from perfdoctor.schema.observation import Observation
+from perfdoctor.schema.surroundings import Backend, BusyProcess, Device, Gpu, GpuProcess
 from perfdoctor_checks import competing_processes
 from tests.checks.soundness import assert_sound
 from tests.recorded import recorded

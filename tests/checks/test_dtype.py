@@ -1,7 +1,8 @@
 import pytest
 from msgspec.structs import replace
 
-from perfdoctor.schema.observation import Backend, Device, Observation
+from perfdoctor.schema.observation import Observation
+from perfdoctor.schema.surroundings import Backend, Device
 from perfdoctor_checks import dtype
 from tests.checks.soundness import assert_sound
 from tests.recorded import recorded

@@ -15,7 +15,7 @@ from perfdoctor.observe.load import (
     read,
     scheduled,
 )
-from perfdoctor.schema.observation import Load
+from perfdoctor.schema.surroundings import Load
 
 PRESSURE = """\
 some avg10=1.23 avg60=0.00 avg300=0.00 total=2500000

@@ -13,8 +13,8 @@ from perfdoctor.observe.session import (
     why_failed,
 )
 from perfdoctor.schema.digest import Digest
-from perfdoctor.schema.observation import Failure
 from perfdoctor.schema.recording import Recording
+from perfdoctor.schema.run import Failure
 
 PARTS = {"settings", "compiles", "steps", "garbage", "program", "load", "memory"}
 

@@ -14,8 +14,9 @@ from perfdoctor.catalogue import checks, chosen
 from perfdoctor.doctor import diagnosed
 from perfdoctor.report.terminal import render
 from perfdoctor.schema.fix import Change, Fix, Tried
-from perfdoctor.schema.observation import Failure, Observation
+from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.report import Report, ReportTarget
+from perfdoctor.schema.run import Failure
 from perfdoctor_checks import etl, gc
 from tests.recorded import recorded
 

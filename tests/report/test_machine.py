@@ -4,7 +4,8 @@ from msgspec.structs import replace
 
 from perfdoctor.report.machine import as_json, as_text
 from perfdoctor.schema.machine import Machine
-from perfdoctor.schema.observation import Failure, Gpu
+from perfdoctor.schema.run import Failure
+from perfdoctor.schema.surroundings import Gpu
 from tests.recorded import recorded
 
 GPU = Gpu(

@@ -2,7 +2,7 @@ import pytest
 from msgspec.structs import replace
 
 from perfdoctor.report.summary import PARTS, environment, steps
-from perfdoctor.schema.observation import Setting, Steps
+from perfdoctor.schema.run import Setting, Steps
 from tests.recorded import recorded
 
 NAMES = ["healthy", "gc_pressure", "slow_etl", "double_precision", "tiny_batch"]

@@ -15,8 +15,9 @@ from perfdoctor.observe.digest.garbage import garbage_of
 from perfdoctor.observe.digest.steps import FEWEST_STEPS, steps_of
 from perfdoctor.processes import die_with_parent
 from perfdoctor.schema.digest import Digest
-from perfdoctor.schema.observation import Program, Steps
+from perfdoctor.schema.program import Program
 from perfdoctor.schema.recording import Recording
+from perfdoctor.schema.run import Steps
 
 
 def digest(folder: Path) -> Digest:

@@ -1,7 +1,7 @@
 """Adds up the phases of each compilation."""
 
-from perfdoctor.schema.observation import Compile
 from perfdoctor.schema.recording import Recording
+from perfdoctor.schema.run import Compile
 
 LAST_PHASE = "backend_compile_duration"
 

@@ -3,8 +3,8 @@
 import re
 from collections import defaultdict
 
-from perfdoctor.schema.observation import Collection, Garbage
 from perfdoctor.schema.recording import CollectionEvent, Recording
+from perfdoctor.schema.run import Collection, Garbage
 
 CALL = re.compile(r"\bcollect\s*\(")
 

@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache
 
-from perfdoctor.schema.observation import Place
 from perfdoctor.schema.recording import Frame
+from perfdoctor.schema.run import Place
 
 LOADING_FILES = re.compile(
     r"/(?:site|dist)-packages/(?:grain|PIL|torch/utils/data|torchvision|tensorflow_datasets"

@@ -10,7 +10,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
 
-from perfdoctor.schema.observation import Argument, Program
+from perfdoctor.schema.program import Argument, Program
 
 NAME = re.compile(r'^loc\("?([^"]*)"?\)$')
 

@@ -17,8 +17,8 @@ from perfdoctor.observe.digest.intervals import (
 )
 from perfdoctor.observe.digest.places import loads_data, places
 from perfdoctor.observe.digest.timeline import Timeline
-from perfdoctor.schema.observation import Steps
 from perfdoctor.schema.recording import CompileEvent, Frame, Recording
+from perfdoctor.schema.run import Steps
 
 FEWEST_STEPS = 5
 FEWEST_WAITS = 4

@@ -1,8 +1,8 @@
 import pytest
 
 from perfdoctor.observe.digest.garbage import garbage_of
-from perfdoctor.schema.observation import Garbage
 from perfdoctor.schema.recording import CollectionEvent, Recording, Window
+from perfdoctor.schema.run import Garbage
 
 MS = 1_000_000
 

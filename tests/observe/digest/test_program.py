@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 from perfdoctor.observe.digest.program import batch_size, parse, read
-from perfdoctor.schema.observation import Argument, Program
+from perfdoctor.schema.program import Argument, Program
 
 STEP = """\
 #loc1 = loc("params['count']")

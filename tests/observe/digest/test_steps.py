@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from perfdoctor.observe.digest.intervals import Intervals, union
 from perfdoctor.observe.digest.steps import step_function, steps_of
 from perfdoctor.observe.digest.timeline import Timeline
-from perfdoctor.schema.observation import Steps
 from perfdoctor.schema.recording import CollectionEvent, CompileEvent, Frame, Recording, Window
+from perfdoctor.schema.run import Steps
 
 Pairs = list[tuple[int, int]]
 MS = 1_000_000

@@ -1,0 +1,114 @@
+"""The training step as a program: what JAX lowered and XLA compiled.
+
+Times are in the unit that the field's name says.
+"""
+
+from collections import Counter
+from typing import Literal
+
+from msgspec import Struct
+
+from perfdoctor.schema.run import Place
+
+
+class Argument(Struct, frozen=True, kw_only=True):
+    """An argument of the compiled step."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    donated: bool
+
+
+class Layer(Struct, frozen=True, kw_only=True):
+    """A convolution or matrix product of the forward pass, with all like it from the same line."""
+
+    kind: Literal["convolution", "product"]
+    function: str
+    file: str
+    line: int
+    written: int
+    """How often it stands in the program: above 1, it was written in a Python loop."""
+    executed: int
+    """How often it is computed a step, trips of its loops included."""
+    flops: float
+    """A step, all of them together; a multiplication with its addition counts 2."""
+    rows: int
+    """Results that share the weights: examples, positions, pixels."""
+    inputs: int
+    """Features or channels that are summed over."""
+    outputs: int
+    """Features or channels computed."""
+    kernel: tuple[int, ...] = ()
+    """Of a convolution."""
+    dtype: str
+    precision: str = "DEFAULT"
+    """DEFAULT, HIGH or HIGHEST."""
+
+
+class Loop(Struct, frozen=True, kw_only=True):
+    """A loop that the program holds as one (`lax.scan`, `fori_loop`), with a fixed length."""
+
+    trips: int
+    function: str
+    file: str
+    line: int
+
+
+class Callback(Struct, frozen=True, kw_only=True):
+    """A call from the program back to Python."""
+
+    kind: str
+    """pure_callback, io_callback, debug_callback, debug_print"""
+    function: str
+    file: str
+    line: int
+
+
+class Program(Struct, frozen=True, kw_only=True):
+    """The step as lowered to StableHLO."""
+
+    function: str
+    arguments: tuple[Argument, ...]
+    results: tuple[tuple[tuple[int, ...], str], ...]
+    operations: dict[str, int]
+    """How often each operation occurs."""
+    elements_by_dtype: dict[str, int]
+    """Elements computed in one pass over the program's text, by the type of the result."""
+    layers: tuple[Layer, ...] = ()
+    """Of the forward pass, the costliest first."""
+    loops: tuple[Loop, ...] = ()
+    callbacks: tuple[Callback, ...] = ()
+    constant_bytes: int = 0
+    """Of arrays that are part of the program's text."""
+    wide_places: tuple[Place, ...] = ()
+    """The user's lines that compute in float64, by their share of these elements."""
+
+    @property
+    def data(self) -> tuple[Argument, ...]:
+        """The arguments that no result replaces: state has a result of its shape and type."""
+        replaced = Counter(self.results)
+        found = []
+        for argument in self.arguments:
+            kind = (argument.shape, argument.dtype)
+            if replaced[kind]:
+                replaced[kind] -= 1
+            else:
+                found.append(argument)
+        return tuple(found)
+
+
+class Executable(Struct, frozen=True, kw_only=True):
+    """The step as XLA compiled it, by its own accounts."""
+
+    flops: float | None
+    bytes_accessed: float | None
+    argument_bytes: int
+    output_bytes: int
+    alias_bytes: int
+    """Of the results, what is written into the buffers of donated arguments."""
+    temp_bytes: int
+    custom_calls: dict[str, int]
+    """How often each target is called: __cudnn$convForward, xla_ffi_python_cpu_callback, …"""
+    copied_bytes: int
+    """Written by plain copies, a step."""

@@ -1,0 +1,165 @@
+"""What a run did: its steps, compilations, collections, threads.
+
+Times are in the unit that the field's name says.
+"""
+
+from typing import Literal
+
+from msgspec import Struct
+
+
+class Failure(Struct, frozen=True, kw_only=True):
+    """Why a run ended before it could be observed."""
+
+    stage: Literal["import", "devices", "run"]
+    kind: Literal["raised", "hung", "killed", "out-of-memory"]
+    message: str
+    seconds: float
+
+
+class Setting(Struct, frozen=True, kw_only=True):
+    """A JAX setting in force that is not JAX's default, and where it came from."""
+
+    name: str
+    value: bool | int | float | str | None
+    origin: Literal["environment", "code"]
+
+
+class Compile(Struct, frozen=True, kw_only=True):
+    """One compilation: tracing, lowering and XLA together."""
+
+    function: str
+    seconds: float
+    at_s: float
+    """When it ended, seconds after the start of the run."""
+    backend_s: float = 0.0
+    """Of `seconds`, XLA's part, which a persistent cache would save."""
+    reason: str | None = None
+    """What JAX says of why it traced the function."""
+
+
+class CompileCache(Struct, frozen=True, kw_only=True):
+    """JAX's persistent compilation cache in this run."""
+
+    folder: str | None
+    """None: it is not in use."""
+    hits: int
+    misses: int
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """A line of code on the main thread's stack, and its share of the samples it is counted in."""
+
+    function: str
+    file: str
+    line: int
+    share: float
+
+
+class Steps(Struct, frozen=True, kw_only=True):
+    """The training steps of the traced window; times are means over its steps.
+
+    A step's time is divided once by what the device did and, where it was idle, by what the main
+    thread did: `device_busy_ms` + the five `exposed_*` parts = `time_ms`.
+    """
+
+    function: str
+    """The jitted function whose repeated dispatch makes the steps."""
+    count: int
+    left_out: int
+    """Steps of the window not counted, since something compiled in them."""
+    time_ms: float
+    median_ms: float
+    p95_ms: float
+    standard_error_ms: float
+    """Of the mean, from ten consecutive blocks, so that slow drifts count."""
+    device_busy_ms: float
+    exposed_etl_ms: float
+    """The device idle, the main thread in data loading."""
+    exposed_dispatch_ms: float
+    exposed_wait_ms: float
+    """The device idle, the main thread waiting for a result."""
+    exposed_gc_ms: float
+    exposed_other_ms: float
+    etl_ms: float
+    """The main thread in data loading, whether the device was busy or not."""
+    dispatch_ms: float
+    wait_ms: float
+    gc_ms: float
+    cpu_ms: float
+    """CPU time of the whole process tree a step."""
+    dispatches: float
+    """Jitted functions called by the main thread a step."""
+    batch_size: int | None
+    samples_per_s: float | None
+    began_s: float = 0.0
+    """When the window was opened, seconds after the start of the run."""
+    window_s: float = 0.0
+    """How long it was open."""
+    threads: int = 1
+    """Threads that call the function; with more than one, a step is one call by any of them."""
+    call_ms: float = 0.0
+    """With more than one thread: from the begin of a thread's call to the begin of its next."""
+    waits: float = 0.0
+    """Times a step that the main thread waited for a result, or read one."""
+    uploads: float = 0.0
+    """Host arrays a step that were copied to a device as arguments of jitted functions."""
+    upload_ms: float = 0.0
+    """What these copies took a step, in all threads."""
+    callbacks: float = 0.0
+    """Host callbacks a step."""
+    callback_ms: float = 0.0
+    """What they took a step, in all threads."""
+    busy_shares: tuple[float, ...] = ()
+    """By device, in the order of their ids: the share of the time in which it computed."""
+    etl_places: tuple[Place, ...] = ()
+    wait_places: tuple[Place, ...] = ()
+    other_places: tuple[Place, ...] = ()
+
+
+class Collection(Struct, frozen=True, kw_only=True):
+    """The collections of one generation that began at one place, during the traced window."""
+
+    generation: int
+    count: int
+    total_ms: float
+    longest_ms: float
+    collected: int
+    place: str
+    """file:line in whose execution they began."""
+    explicit: bool
+    """Called by the program, `gc.collect()`, not by the allocator's count."""
+
+
+class Garbage(Struct, frozen=True, kw_only=True):
+    """Python's garbage collector during the traced window."""
+
+    live_objects: int
+    """Objects that a full collection would visit; frozen ones are not among them."""
+    frozen_objects: int
+    thresholds: tuple[int, int, int]
+    window_s: float
+    collections: tuple[Collection, ...] = ()
+
+
+class Pool(Struct, frozen=True, kw_only=True):
+    """A pool of threads of a library for numerics (OpenBLAS, MKL, OpenMP), by threadpoolctl."""
+
+    library: str
+    threads: int
+
+
+class Threads(Struct, frozen=True, kw_only=True):
+    """Threads and processes of the target in the window."""
+
+    by_name: dict[str, int]
+    """Threads of the training process, by the name that the kernel knows (tf_XLAEigen, …)."""
+    pools: tuple[Pool, ...]
+    children: int
+    """Other processes of the target: data workers and the like."""
+    child_threads: int
+    """Threads of these that ran in the window."""
+    ran: int
+    """Threads of the training process that ran in the window."""
+    forced_switches: float
+    """Per second: times that a thread had to leave its core though it could have gone on."""
