@@ -1,5 +1,6 @@
 """One bounded observed run: from a launch to an Observation."""
 
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from perfdoctor.schema.launch import Launch
 from perfdoctor.schema.memory import Memory
 from perfdoctor.schema.observation import Observation, Target
 from perfdoctor.schema.recording import Recording
-from perfdoctor.schema.run import Failure, Setting
+from perfdoctor.schema.run import CompileCache, Failure, Setting
 from perfdoctor.schema.surroundings import Load
 
 WINDOW_S = 3.0
@@ -30,6 +31,22 @@ WINDOW_S = 3.0
 AFTER_WINDOW_S = 30.0
 """Grace for stopping the trace and the program."""
 POLL_S = 0.02
+OF_THE_RUN = (
+    "settings",
+    "compiles",
+    "compile_cache",
+    "steps",
+    "garbage",
+    "program",
+    "executable",
+    "messages",
+    "load",
+    "threads",
+    "memory",
+)
+"""Parts of an Observation that only a run shows."""
+TOLD = re.compile(r"[^:]*donated buffers were not usable.*")
+"""Warnings of JAX in the run's log that a check reads."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +57,7 @@ class Watched:
     digest: Digest | None
     load: Load | None
     failure: Failure | None
+    messages: tuple[str, ...] | None = None
 
 
 def observe(
@@ -66,10 +84,14 @@ def observe(
         failure=watched.failure,
         settings=settings_made(settings, recording, launch.env) if recording else None,
         compiles=digest.compiles if digest else None,
+        compile_cache=compile_cache(recording) if recording else None,
         steps=digest.steps if digest else None,
         garbage=digest.garbage if digest else None,
         program=digest.program if digest else None,
+        executable=digest.executable if digest else None,
+        messages=watched.messages,
         load=watched.load,
+        threads=recording.threads if recording else None,
         memory=memory(recording) if recording and recording.window else None,
         not_measured=reasons(watched),
     )
@@ -79,7 +101,7 @@ def reasons(watched: Watched) -> dict[str, str]:
     """Why each missing part is missing."""
     if watched.failure is not None:
         why = f"the run failed: {watched.failure.message}"
-        parts = ["settings", "compiles", "steps", "garbage", "program", "load", "memory"]
+        parts = list(OF_THE_RUN)
         if watched.failure.stage != "run":
             parts.append("backend")
         return dict.fromkeys(parts, why)
@@ -107,6 +129,7 @@ def watch(launch: Launch, ward: Ward, limit_s: float, say: Callable[[str], None]
         code = child.poll()
         ward.end(child)
     failure = why_failed(folder, code, time.monotonic() - start)
+    told = dict.fromkeys(TOLD.findall((folder / "log").read_text(errors="replace")))
     recording = read_recording(folder)
     digest = None
     if failure is None and recording is not None:
@@ -117,7 +140,7 @@ def watch(launch: Launch, ward: Ward, limit_s: float, say: Callable[[str], None]
             message = f"what was recorded can't be understood: {log_tail}"
             failure = Failure(stage="run", kind="raised", message=message, seconds=0.0)
     ward.discard(folder)
-    return Watched(recording, digest, measured, failure)
+    return Watched(recording, digest, measured, failure, tuple(told))
 
 
 def follow(
@@ -185,6 +208,16 @@ def settings_made(
     return tuple(made)
 
 
+def compile_cache(recording: Recording) -> CompileCache:
+    """JAX's persistent cache, as far as the run used it."""
+    folder = recording.settings.get("jax_compilation_cache_dir")
+    return CompileCache(
+        folder=str(folder) if folder else None,
+        hits=recording.cache_hits,
+        misses=recording.cache_misses,
+    )
+
+
 def memory(recording: Recording) -> Memory:
     """The target's memory, and what was left beside it."""
     available = psutil.virtual_memory().available
@@ -195,4 +228,8 @@ def memory(recording: Recording) -> Memory:
         rss_bytes=recording.rss_bytes,
         peak_rss_bytes=recording.peak_rss_bytes,
         available_bytes=max(0, available),
+        swapped_bytes=recording.swapped_bytes,
+        samples=tuple(recording.memory_samples),
+        arrays=tuple(recording.arrays),
+        devices=tuple(recording.device_memory),
     )

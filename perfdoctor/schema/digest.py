@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from perfdoctor.schema.program import Program
+from perfdoctor.schema.program import Executable, Program
 from perfdoctor.schema.run import Compile, Garbage, Steps
 
 
@@ -13,5 +13,6 @@ class Digest(Struct, frozen=True, kw_only=True):
     garbage: Garbage | None
     steps: Steps | None
     program: Program | None
+    executable: Executable | None
     not_measured: dict[str, str] = {}
     """Why a part is None."""

@@ -5,6 +5,9 @@ Instants are Unix time in nanoseconds, so that they can be laid beside the profi
 
 from msgspec import Struct, field
 
+from perfdoctor.schema.memory import DeviceMemory, LiveArrays, MemorySample
+from perfdoctor.schema.run import Threads
+
 Frame = tuple[str, int, str]
 """file, line, function"""
 
@@ -41,6 +44,21 @@ class Window(Struct, kw_only=True):
     """Whether compilation had come to rest before."""
 
 
+class ExecutableRecord(Struct, kw_only=True):
+    """What XLA says of one of its programs."""
+
+    name: str
+    """jit_<function>"""
+    flops: float | None
+    bytes_accessed: float | None
+    argument_bytes: int
+    output_bytes: int
+    alias_bytes: int
+    temp_bytes: int
+    file: str = ""
+    """In the folder `executables`: its optimised HLO text."""
+
+
 class Recording(Struct, kw_only=True):
     """All raw signals of one observed run."""
 
@@ -59,5 +77,17 @@ class Recording(Struct, kw_only=True):
     gc_thresholds: tuple[int, int, int] = (0, 0, 0)
     settings: dict[str, bool | int | float | str | None] = field(default_factory=dict)
     """JAX settings in force at the end of the window."""
+    devices: int = 1
+    """Local devices of the default backend."""
+    cache_hits: int = 0
+    cache_misses: int = 0
+    executables: list[ExecutableRecord] = field(default_factory=list)
+    threads: Threads | None = None
+    memory_samples: list[MemorySample] = field(default_factory=list)
+    arrays: list[LiveArrays] = field(default_factory=list)
+    device_memory: list[DeviceMemory] = field(default_factory=list)
+    failures: dict[str, str] = field(default_factory=dict)
+    """What could not be read, by the name of the part, and why."""
+    swapped_bytes: int = 0
     rss_bytes: int = 0
     peak_rss_bytes: int = 0

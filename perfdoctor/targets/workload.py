@@ -124,6 +124,17 @@ def impossible(workload: Workload) -> str | None:
             f"model.depth = {model.depth} halves images of data.image_size = {data.image_size} "
             f"to nothing; expected a depth of at most {data.image_size.bit_length() - 1}"
         )
+    training = workload.training
+    if training.batch_size % training.devices:
+        return (
+            f"training.batch_size = {training.batch_size} can't be split evenly among "
+            f"training.devices = {training.devices}; expected a multiple"
+        )
+    if training.devices > 1 and (training.schedule != "constant" or training.state_on_host):
+        return (
+            f"training.devices = {training.devices} goes with the state on the devices and a "
+            'constant schedule only; expected schedule = "constant", state_on_host = false'
+        )
     size = data.examples * (data.sequence_length * 4 if sequences else 3 * data.image_size**2)
     if size > LARGEST_EXAMPLE_SET_BYTES:
         return (

@@ -3,14 +3,19 @@
 import logging
 import re
 import time
+from collections import Counter
 from typing import Any
 
 from perfdoctor.schema.recording import CompileEvent
 
 PREFIX = "/jax/core/compile/"
+CACHE_HIT, CACHE_MISS = "/jax/compilation_cache/cache_hits", "/jax/compilation_cache/cache_misses"
 LOWERED, COMPILED = "jaxpr_to_mlir_module_duration", "backend_compile_duration"
 LOGGERS = ("jax._src.pjit", "jax._src.interpreters.partial_eval")
 """Where jax logs the explanations of `jax_explain_cache_misses`: 0.8 the first, 0.10 the second."""
+RECOMPILED = 8
+"""Compilations of one function after which a run is not waited for any more: a set-up compiles its
+small helpers for many shapes, but no large function so often."""
 EXPLAINED = re.compile(r"(?:for )?(\S+) (?:id=\d+ )?defined at ")
 
 
@@ -21,6 +26,7 @@ class CompilationWatch:
         self.events: list[CompileEvent] = []
         self.reasons: dict[str, str] = {}
         self.last_ns = 0
+        self.cache = dict.fromkeys((CACHE_HIT, CACHE_MISS), 0)
         self._pending = 0
 
     def __call__(self, name: str, seconds: float, **details: Any) -> None:
@@ -33,6 +39,11 @@ class CompilationWatch:
         self.events.append(
             CompileEvent(phase=phase, function=function, seconds=seconds, end_ns=self.last_ns)
         )
+
+    def count(self, name: str, **details: Any) -> None:
+        """Hits and misses of the persistent cache."""
+        if name in self.cache:
+            self.cache[name] += 1
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Keep jax's explanations for ourselves: the program's log is as without us."""
@@ -48,12 +59,25 @@ class CompilationWatch:
     def install(self, jax: Any) -> None:
         """Needs jax imported as far as its `monitoring`."""
         jax.monitoring.register_event_duration_secs_listener(self)
+        jax.monitoring.register_event_listener(self.count)
 
     def explain(self, jax: Any) -> None:
         """Have jax say why it traces; needs jax imported wholly."""
         for name in LOGGERS:
             logging.getLogger(name).addFilter(self.filter)
         jax.config.update("jax_explain_cache_misses", True)
+
+    def never_rests(self) -> bool:
+        """Whether one function takes most of the compiling and is compiled again and again."""
+        spent: Counter[str] = Counter()
+        times: Counter[str] = Counter()
+        for event in self.events:
+            spent[event.function] += round(event.seconds * 1e6)
+            times[event.function] += event.phase == COMPILED
+        if not spent:
+            return False
+        function, most = spent.most_common(1)[0]
+        return times[function] >= RECOMPILED and most >= spent.total() / 2
 
     def quiet_for_s(self) -> float:
         """Seconds since anything compiled; 0 while something does or nothing has yet."""

@@ -2,6 +2,7 @@
 
 import _thread
 import gc
+import re
 import resource
 import sys
 import threading
@@ -12,10 +13,13 @@ from typing import Any
 import msgspec
 import psutil
 
-from perfdoctor.observe.agent.compilation import CompilationWatch
+from perfdoctor.observe.agent.compilation import CACHE_HIT, CACHE_MISS, CompilationWatch
+from perfdoctor.observe.agent.executables import executables
 from perfdoctor.observe.agent.garbage import GarbageWatch
+from perfdoctor.observe.agent.memory import MemoryWatch, device_memory
 from perfdoctor.observe.agent.settings import settings
 from perfdoctor.observe.agent.stacks import StackSampler
+from perfdoctor.observe.agent.threads import ThreadWatch, read_text
 from perfdoctor.schema.recording import Recording, Window
 
 SAMPLE_EVERY_S = 0.005
@@ -24,6 +28,10 @@ LOOK_EVERY_S = 0.05
 """Before it: how often to look whether compilation has come to rest."""
 QUIET_S = 1.0
 """So long without a compilation the run counts as steady."""
+RESTLESS_S = 10.0
+"""So long a run that compiles one function again and again is given to come to rest."""
+MEMORY_SAMPLES = 5
+"""Over the window."""
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -45,6 +53,8 @@ class Watcher(threading.Thread):
         self.garbage = GarbageWatch()
         self.compilation = CompilationWatch()
         self.stacks = StackSampler()
+        self.memory = MemoryWatch()
+        self.threads = ThreadWatch()
         self._ended = threading.Event()
         self._written = False
 
@@ -94,10 +104,17 @@ class Watcher(threading.Thread):
     def _wait_until_steady(self) -> None:
         by_ns = self.recording.start_ns + round(self.limits.steady_within_s * 1e9)
         while not self._steady() and time.time_ns() < by_ns and not self._ended.wait(LOOK_EVERY_S):
-            pass
+            if self._restless():
+                return
 
     def _steady(self) -> bool:
         return self.compilation.quiet_for_s() > QUIET_S
+
+    def _restless(self) -> bool:
+        events = self.compilation.events
+        if not events or time.time_ns() - events[0].end_ns < RESTLESS_S * 1e9:
+            return False
+        return self.compilation.never_rests()
 
     def _trace_window(self, jax: Any) -> None:
         if self._ended.is_set():
@@ -106,16 +123,19 @@ class Watcher(threading.Thread):
         options = jax.profiler.ProfileOptions()
         options.host_tracer_level, options.python_tracer_level = 1, 0
         tree = psutil.Process()
+        recording = self.recording  # memory first: the trace itself takes hundreds of megabytes
+        recording.rss_bytes, recording.peak_rss_bytes = resident_bytes(tree)
+        recording.swapped_bytes = swapped_bytes(tree)
         jax.profiler.start_trace(str(self.folder / "trace"), profiler_options=options)
         start_ns, start_cpu_s = time.time_ns(), cpu_s(tree)
         (self.folder / "window-open").touch()
-        by_ns = start_ns + round(self.limits.window_s * 1e9)
-        while time.time_ns() < by_ns and not self._ended.wait(SAMPLE_EVERY_S):
-            self.stacks.sample()
+        self.threads.begin()
+        self._sample(jax, start_ns)
         end_ns, end_cpu_s = time.time_ns(), cpu_s(tree)
+        threads = self.threads.end((end_ns - start_ns) / 1e9)
         (self.folder / "window-closed").touch()
         jax.profiler.stop_trace()
-        recording = self.recording
+        recording.threads = threads
         recording.window = Window(
             start_ns=start_ns, end_ns=end_ns, cpu_s=end_cpu_s - start_cpu_s, steady=steady
         )
@@ -123,7 +143,28 @@ class Watcher(threading.Thread):
         recording.frozen_objects = gc.get_freeze_count()
         recording.gc_thresholds = gc.get_threshold()
         recording.settings = settings(jax)
-        recording.rss_bytes, recording.peak_rss_bytes = resident_bytes(tree)
+        recording.devices = jax.local_device_count()
+        recording.cache_hits = self.compilation.cache[CACHE_HIT]
+        recording.cache_misses = self.compilation.cache[CACHE_MISS]
+        recording.memory_samples = self.memory.samples
+        recording.arrays = self.memory.arrays()
+        recording.device_memory = device_memory(jax)
+        try:
+            recording.executables = executables(jax, self.folder / "executables")
+        except Exception as error:  # jaxlib's client is no stable interface
+            recording.failures["executable"] = f"XLA's account can't be read: {error}"
+
+    def _sample(self, jax: Any, start_ns: int) -> None:
+        """Sample the main thread's stack all through the window, and memory now and then."""
+        window_ns = round(self.limits.window_s * 1e9)
+        due_ns = 0
+        while (passed_ns := time.time_ns() - start_ns) < window_ns:
+            if self._ended.wait(SAMPLE_EVERY_S):
+                return
+            self.stacks.sample()
+            if passed_ns >= due_ns:
+                self.memory.sample(jax, passed_ns / 1e9)
+                due_ns += window_ns // MEMORY_SAMPLES
 
 
 def cpu_s(process: psutil.Process) -> float:
@@ -135,6 +176,15 @@ def cpu_s(process: psutil.Process) -> float:
         except psutil.Error:
             continue
         total += times.user + times.system
+    return total
+
+
+def swapped_bytes(process: psutil.Process) -> int:
+    """Memory of the process tree that was moved to swap; 0 where the kernel does not say."""
+    total = 0
+    for member in [process, *process.children(recursive=True)]:
+        found = re.search(r"VmSwap:\s+(\d+) kB", read_text(Path(f"/proc/{member.pid}/status")))
+        total += int(found[1]) * 1024 if found else 0
     return total
 
 

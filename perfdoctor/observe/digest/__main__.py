@@ -11,6 +11,7 @@ import msgspec
 
 from perfdoctor.observe.digest import program, timeline
 from perfdoctor.observe.digest.compiles import compiles_of
+from perfdoctor.observe.digest.executable import executable_of
 from perfdoctor.observe.digest.garbage import garbage_of
 from perfdoctor.observe.digest.steps import FEWEST_STEPS, steps_of
 from perfdoctor.processes import die_with_parent
@@ -23,24 +24,26 @@ from perfdoctor.schema.run import Steps
 def digest(folder: Path) -> Digest:
     """From raw signals to the parts of an Observation."""
     recording = msgspec.json.decode((folder / "recording.json").read_bytes(), type=Recording)
-    missing = {}
-    steps, step_program = None, None
+    missing = dict(recording.failures)
+    steps, step_program, executable = None, None, None
     if recording.window is None:
         why = "the run ended before it was steady; give it more steps"
-        missing = {"steps": why, "garbage": why, "program": why}
+        missing |= dict.fromkeys(("steps", "garbage", "program", "executable", "threads"), why)
     elif (steps := seen_steps(folder, recording)) is None:
-        why = f"fewer than {FEWEST_STEPS} steps in the traced window"
-        missing = {"steps": why, "program": why}
+        why = why_no_steps(recording)
+        missing |= dict.fromkeys(("steps", "program", "executable"), why)
     else:
+        executable = executable_of(folder, steps.function, recording)
         try:
             step_program = program.read(folder / "programs", steps.function)
         except Exception as error:  # jaxlib's parser is no stable interface
-            missing = {"program": f"the StableHLO of {steps.function} can't be read: {error}"}
+            missing["program"] = f"the StableHLO of {steps.function} can't be read: {error}"
     return Digest(
         compiles=compiles_of(recording),
         garbage=garbage_of(recording),
         steps=with_batch(steps, step_program),
         program=step_program,
+        executable=executable,
         not_measured=missing,
     )
 
@@ -49,6 +52,16 @@ def seen_steps(folder: Path, recording: Recording) -> Steps | None:
     """The steps of the traced window."""
     seen = timeline.read(folder / "trace")
     return steps_of(seen, recording) if seen else None
+
+
+def why_no_steps(recording: Recording) -> str:
+    """What kept the steps of the window from being counted."""
+    window = recording.window
+    compiled = window and any(
+        window.start_ns <= c.end_ns <= window.end_ns for c in recording.compiles
+    )
+    again = "; something compiles in them again and again" if compiled else ""
+    return f"fewer than {FEWEST_STEPS} steps in the traced window that hold no compilation{again}"
 
 
 def with_batch(steps: Steps | None, step_program: Program | None) -> Steps | None:

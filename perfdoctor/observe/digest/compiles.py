@@ -20,6 +20,7 @@ def compiles_of(recording: Recording) -> tuple[Compile, ...]:
                 function=event.function,
                 seconds=seconds,
                 at_s=(event.end_ns - recording.start_ns) / 1e9,
+                backend_s=event.seconds,
                 reason=recording.reasons.get(event.function),
             )
         )

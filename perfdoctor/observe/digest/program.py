@@ -10,6 +10,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
 
+from perfdoctor.observe.digest.layers import inside, walk
 from perfdoctor.schema.program import Argument, Program
 
 NAME = re.compile(r'^loc\("?([^"]*)"?\)$')
@@ -37,6 +38,7 @@ def parse(text: str, function: str) -> Program:
         operations: Counter[str] = Counter()
         elements: Counter[str] = Counter()
         count(module.operation, operations, elements)
+        seen = walk(module)
         main = next(
             operation.operation
             for operation in module.body.operations
@@ -50,6 +52,11 @@ def parse(text: str, function: str) -> Program:
             results=tuple(shape_and_dtype(result) for result in kind.results),
             operations=dict(operations),
             elements_by_dtype=dict(elements),
+            layers=seen.found_layers(),
+            loops=tuple(seen.loops),
+            callbacks=tuple(seen.callbacks),
+            constant_bytes=constant_bytes(module.operation),
+            wide_places=seen.wide_places(),
         )
 
 
@@ -65,6 +72,19 @@ def count(operation: Any, operations: Counter[str], elements: Counter[str]) -> N
                         shape, dtype = shape_and_dtype(result.type)
                         elements[dtype] += math.prod(shape)
                 count(inner, operations, elements)
+
+
+def constant_bytes(operation: Any) -> int:
+    """Of the arrays that stand in the program as constants; splats and scalars take no space."""
+    total = 0
+    for inner in inside(operation):
+        if inner.name == "stablehlo.constant":
+            value = ir.DenseElementsAttr(inner.attributes["value"])
+            shape, dtype = shape_and_dtype(value.type)
+            if not value.is_splat:
+                total += math.prod(shape) * (int("0" + re.sub(r"\D", "", dtype)[:3]) or 8) // 8
+        total += constant_bytes(inner)
+    return total
 
 
 def arguments(main: Any, kind: Any) -> tuple[Argument, ...]:

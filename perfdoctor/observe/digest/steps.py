@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perfdoctor.observe.digest.intervals import (
+    NOTHING,
     Instants,
     Intervals,
     complement,
@@ -23,6 +24,9 @@ from perfdoctor.schema.run import Steps
 FEWEST_STEPS = 5
 FEWEST_WAITS = 4
 """Waits in the window from which on steps are counted from wait to wait."""
+FAIR_SHARE = 0.1
+"""A thread that makes fewer of the calls than this share of the busiest one's is no other caller:
+an evaluation now and then."""
 BLOCKS = 10
 """Blocks of consecutive steps from which the standard error is taken."""
 
@@ -33,7 +37,9 @@ def steps_of(timeline: Timeline, recording: Recording) -> Steps | None:
     function = step_function(timeline)
     if window is None or function is None:
         return None
-    every = drained_at_both_ends(timeline.dispatches[function][:, 0], timeline.waits)
+    callers = callers_of(timeline, function)
+    starts = np.sort(np.concatenate([spans[:, 0] for spans in callers]))
+    every = drained_at_both_ends(starts, timeline.waits if len(callers) == 1 else NOTHING)
     kept = every[~holds_compilation(every, recording.compiles)]
     if len(kept) < FEWEST_STEPS:
         return None
@@ -52,8 +58,44 @@ def steps_of(timeline: Timeline, recording: Recording) -> Steps | None:
         dispatches=calls_within(timeline, included) / count,
         batch_size=None,
         samples_per_s=None,
+        began_s=(window.start_ns - recording.start_ns) / 1e9,
+        window_s=(window.end_ns - window.start_ns) / 1e9,
+        threads=len(callers),
+        call_ms=call_ms(callers) if len(callers) > 1 else 0.0,
+        waits=inside(timeline.waits, included) / count,
+        uploads=inside(timeline.uploads, included) / count,
+        upload_ms=total_ms(intersection(timeline.copies, included)) / count,
+        callbacks=inside(timeline.callbacks, included) / count,
+        callback_ms=total_ms(intersection(union(timeline.callbacks), included)) / count,
+        busy_shares=busy_shares(timeline, included, recording.devices),
         **parts(timeline, recording, included, count),  # type: ignore[arg-type]
     )
+
+
+def callers_of(timeline: Timeline, function: str) -> list[Intervals]:
+    """The calls of a function by each thread that makes its part of them."""
+    found = [calls[function] for calls in timeline.by_thread if function in calls]
+    found = found or [timeline.dispatches[function]]
+    most = max(len(calls) for calls in found)
+    return [calls for calls in found if len(calls) >= FAIR_SHARE * most]
+
+
+def call_ms(callers: Sequence[Intervals]) -> float:
+    """The mean time from one call to the next of the same thread."""
+    gaps = np.concatenate([np.diff(calls[:, 0]) for calls in callers])
+    return float(gaps.mean()) / 1e6 if len(gaps) else 0.0
+
+
+def inside(events: Intervals, included: Intervals) -> int:
+    """How many events began in the steps that count."""
+    return int(contains(included, events[:, 0]).sum())
+
+
+def busy_shares(timeline: Timeline, included: Intervals, devices: int) -> tuple[float, ...]:
+    """By device, the share of the steps' time in which it computed."""
+    whole_ms = total_ms(included)
+    shares = [total_ms(intersection(busy, included)) / whole_ms for busy in timeline.busy_by_device]
+    return tuple(shares) + (0.0,) * (devices - len(shares)) if shares else ()
 
 
 def step_function(timeline: Timeline) -> str | None:

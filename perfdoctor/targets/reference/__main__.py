@@ -20,6 +20,7 @@ from perfdoctor.processes import die_with_parent, offer_to_the_oom_killer
 from perfdoctor.schema.slices import Slice
 from perfdoctor.schema.workload import Workload
 from perfdoctor.targets.reference.loop import TrainingLoop
+from perfdoctor.targets.reference.serving import Serving
 
 
 def leave(number: int, frame: Any) -> NoReturn:
@@ -27,8 +28,8 @@ def leave(number: int, frame: Any) -> NoReturn:
     sys.exit(0)
 
 
-def controlled(loop: TrainingLoop) -> None:
-    """Train as many steps as each line asks for, and answer what they took."""
+def controlled(loop: TrainingLoop | Serving) -> None:
+    """Run as many steps as each line asks for, and answer what they took."""
     compiles = 0
 
     def count(name: str, seconds: float, **details: Any) -> None:
@@ -45,7 +46,7 @@ def controlled(loop: TrainingLoop) -> None:
         loop.wait()
         slice_ = Slice(
             steps=int(line),
-            samples=int(line) * loop.workload.training.batch_size,
+            samples=int(line) * loop.examples_per_step,
             wall_s=time.perf_counter() - wall,
             cpu_s=time.process_time() - cpu,
             compiles=compiles - before,
@@ -54,13 +55,14 @@ def controlled(loop: TrainingLoop) -> None:
 
 
 def main() -> None:
-    """Train the workload of the first argument on the data of the second."""
+    """Run the workload of the first argument on the data of the second."""
     signal.signal(signal.SIGTERM, leave)
     die_with_parent()
     offer_to_the_oom_killer()
     spec, folder, *options = sys.argv[1:]
     workload = msgspec.json.decode(Path(spec).read_bytes(), type=Workload)
-    loop = TrainingLoop(workload, Path(folder))
+    kind = Serving if workload.inference.clients else TrainingLoop
+    loop: TrainingLoop | Serving = kind(workload, Path(folder))
     try:
         if "--controlled" in options:
             controlled(loop)

@@ -57,7 +57,7 @@ class ConvNet(eqx.Module):
         channels = [3, *(model.width * 2**stage for stage in range(model.depth))]
         *keys, head_key = jax.random.split(key, model.depth + 1)
         self.stages = [
-            eqx.nn.Conv2d(fan_in, fan_out, kernel_size=3, stride=2, padding=1, key=k)
+            eqx.nn.Conv2d(fan_in, fan_out, model.kernel, stride=2, padding=model.kernel // 2, key=k)
             for fan_in, fan_out, k in zip(channels, channels[1:], keys, strict=False)
         ]
         self.dropout = eqx.nn.Dropout(model.dropout)
@@ -77,9 +77,11 @@ class Recurrent(eqx.Module):
     cells: list[eqx.nn.LSTMCell]
     dropout: eqx.nn.Dropout
     head: eqx.nn.Linear
+    scan: bool = eqx.field(static=True)
 
     def __init__(self, workload: Workload, key: PRNGKeyArray) -> None:
         model = workload.model
+        self.scan = model.scan
         embedding_key, head_key, *keys = jax.random.split(key, model.depth + 2)
         self.embedding = eqx.nn.Embedding(VOCABULARY, model.width, key=embedding_key)
         self.cells = [eqx.nn.LSTMCell(model.width, model.width, key=k) for k in keys]
@@ -89,12 +91,12 @@ class Recurrent(eqx.Module):
     def __call__(self, tokens: Tokens, key: PRNGKeyArray) -> TokenLogits:
         hidden = jax.vmap(self.embedding)(tokens)
         for cell, k in zip(self.cells, jax.random.split(key, len(self.cells)), strict=True):
-            hidden = self.dropout(scanned(cell, hidden), key=k)
+            hidden = self.dropout(over_time(cell, hidden, self.scan), key=k)
         return jax.vmap(self.head)(hidden)
 
 
-def scanned(
-    cell: eqx.nn.LSTMCell, inputs: Float[Array, "time width"]
+def over_time(
+    cell: eqx.nn.LSTMCell, inputs: Float[Array, "time width"], scan: bool
 ) -> Float[Array, "time width"]:
     """The hidden states of one LSTM layer over the whole sequence."""
 
@@ -103,7 +105,13 @@ def scanned(
         return following, following[0]
 
     zeros = jnp.zeros(cell.hidden_size, inputs.dtype)
-    return jax.lax.scan(advance, (zeros, zeros), inputs)[1]
+    if scan:
+        return jax.lax.scan(advance, (zeros, zeros), inputs)[1]
+    carry, states = (zeros, zeros), []
+    for current in inputs:
+        carry, state = advance(carry, current)
+        states.append(state)
+    return jnp.stack(states)
 
 
 class Block(eqx.Module):

@@ -1,0 +1,86 @@
+"""Samples the memory of the observed process: its own, its jax.Arrays, its devices."""
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from perfdoctor.schema.memory import DeviceMemory, LiveArrays, MemorySample
+
+MOST = 10
+"""Shapes kept, those first that take most memory."""
+TOO_MANY = 20_000
+"""Arrays from which on they are not counted again: it would hold up the program."""
+
+
+class MemoryWatch:
+    """Counts live arrays by shape and type, at a few instants."""
+
+    def __init__(self) -> None:
+        self.samples: list[MemorySample] = []
+        self._counts: list[Counter[tuple[tuple[int, ...], str, int]]] = []
+        self._stopped = False
+
+    def sample(self, jax: Any, at_s: float) -> None:
+        """Add the state of this moment; nothing of the arrays is kept alive by it."""
+        if self._stopped:
+            return
+        counts: Counter[tuple[tuple[int, ...], str, int]] = Counter()
+        for array in jax.live_arrays():
+            if not array.is_deleted():
+                counts[tuple(array.shape), str(array.dtype), size_bytes(array)] += 1
+        self._stopped = counts.total() > TOO_MANY
+        self._counts.append(counts)
+        held = sum(each * count for (_, _, each), count in counts.items())
+        self.samples.append(MemorySample(at_s=at_s, rss_bytes=rss_bytes(), array_bytes=held))
+
+    def arrays(self) -> list[LiveArrays]:
+        """The shapes that take most memory at the end."""
+        if not self._counts:
+            return []
+        last = self._counts[-1]
+        largest = sorted(last, key=lambda kind: -kind[2] * last[kind])[:MOST]
+        return [
+            LiveArrays(
+                shape=kind[0],
+                dtype=kind[1],
+                bytes_each=kind[2],
+                counts=tuple(counts[kind] for counts in self._counts),
+            )
+            for kind in largest
+        ]
+
+
+def size_bytes(array: Any) -> int:
+    """Of one array; keys of random numbers have no size of their own."""
+    try:
+        return int(array.nbytes)
+    except (AttributeError, NotImplementedError):
+        return 0
+
+
+def rss_bytes() -> int:
+    """Memory of this process now."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def device_memory(jax: Any) -> list[DeviceMemory]:
+    """What the allocators of the devices report; nothing on the CPU."""
+    found = []
+    for device in jax.local_devices():
+        stats = device.memory_stats() or {}
+        if "bytes_in_use" in stats:
+            found.append(
+                DeviceMemory(
+                    in_use_bytes=stats["bytes_in_use"],
+                    peak_bytes=stats.get("peak_bytes_in_use", stats["bytes_in_use"]),
+                    limit_bytes=stats.get("bytes_limit"),
+                    largest_free_bytes=stats.get("largest_free_block_bytes"),
+                    pool_bytes=stats.get("pool_bytes"),
+                )
+            )
+    return found

@@ -1,0 +1,99 @@
+"""Counts the threads of the observed process, and those that ran between two readings."""
+
+import os
+import re
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+from threadpoolctl import threadpool_info
+
+from perfdoctor.schema.run import Pool, Threads
+
+RAN_NS = 10_000_000
+"""A thread that had a core for less was idle."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """By thread id: its name, nanoseconds on a core, times that it was made to leave it."""
+
+    names: dict[int, str]
+    ran_ns: dict[int, int]
+    forced: dict[int, int]
+
+
+def read(pid: int) -> Reading:
+    """The threads of a process now; none where there is no /proc."""
+    names, ran_ns, forced = {}, {}, {}
+    for task in Path(f"/proc/{pid}/task").glob("*"):
+        with suppress(OSError, ValueError, IndexError):
+            number = int(task.name)
+            names[number] = (task / "comm").read_text().strip()
+            ran_ns[number] = int((task / "schedstat").read_text().split()[0])
+            switches = re.search(r"nonvoluntary_ctxt_switches:\s+(\d+)", read_text(task / "status"))
+            forced[number] = int(switches[1]) if switches else 0
+    return Reading(names, ran_ns, forced)
+
+
+def read_text(file: Path) -> str:
+    """A file of /proc; empty if it is gone."""
+    try:
+        return file.read_text()
+    except OSError:
+        return ""
+
+
+class ThreadWatch:
+    """Reads the threads of this process and its children when a window opens and closes."""
+
+    def __init__(self) -> None:
+        self._before: dict[int, Reading] = {}
+
+    def begin(self) -> None:
+        """The window opens."""
+        self._before = {pid: read(pid) for pid in family()}
+
+    def end(self, seconds: float) -> Threads:
+        """The window closes after so many seconds."""
+        after = {pid: read(pid) for pid in family()}
+        own = os.getpid()
+        ran = {pid: count_ran(self._before.get(pid), reading) for pid, reading in after.items()}
+        return Threads(
+            by_name=dict(Counter(pool_name(name) for name in after[own].names.values())),
+            pools=tuple(
+                Pool(
+                    library=f"{pool.get('user_api', '?')}: {Path(pool['filepath']).name}",
+                    threads=pool["num_threads"],
+                )
+                for pool in threadpool_info()
+            ),
+            children=len(after) - 1,
+            child_threads=sum(count for pid, count in ran.items() if pid != own),
+            ran=ran[own],
+            forced_switches=forced_switches(self._before.get(own), after[own]) / seconds,
+        )
+
+
+def family() -> list[int]:
+    """This process and its descendants."""
+    return [os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))]
+
+
+def count_ran(before: Reading | None, after: Reading) -> int:
+    """Threads that had a core in between."""
+    start = before.ran_ns if before else {}
+    return sum(ran - start.get(thread, 0) >= RAN_NS for thread, ran in after.ran_ns.items())
+
+
+def forced_switches(before: Reading | None, after: Reading) -> int:
+    """Times that threads had to leave their core in between."""
+    start = before.forced if before else {}
+    return sum(count - start.get(thread, 0) for thread, count in after.forced.items())
+
+
+def pool_name(name: str) -> str:
+    """A thread's name without the number that some pools add: tf_XLAEigen/12 is tf_XLAEigen."""
+    return re.sub(r"[/_-]?-?\d+$", "", name) or name

@@ -1,0 +1,260 @@
+"""The layers, loops and callbacks of a parsed program: what is multiplied, where, how often."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from jaxlib.mlir import ir
+
+from perfdoctor.observe.digest.places import own_line
+from perfdoctor.schema.program import Callback, Layer, Loop
+from perfdoctor.schema.recording import Frame
+from perfdoctor.schema.run import Place
+
+FRAME = re.compile(r'"([^"]*)"\("([^"]*)":(\d+)')
+PATH = re.compile(r'^loc\("([^"]*)"')
+CALLBACK = re.compile(r"callback")
+PASSED_ON = (
+    "stablehlo.convert",
+    "stablehlo.transpose",
+    "stablehlo.reshape",
+    "stablehlo.broadcast_in_dim",
+)
+"""Operations through which weights reach a product unchanged but for type and layout."""
+MOST = 100
+"""Layers kept, the costliest first."""
+MANY = 200_000
+"""Operations after which the walk ends: calls inside calls could multiply without end."""
+
+
+@dataclass
+class Walk:
+    """What was met on one way through a program, from its main function into all that it calls."""
+
+    functions: dict[str, Any]
+    met: int = 0
+    layers: dict[tuple[str, Layer], list[int]] = field(default_factory=dict)
+    """By its place in the program and itself: how often it is executed, for each time written."""
+    loops: dict[Loop, None] = field(default_factory=dict)
+    callbacks: dict[Callback, None] = field(default_factory=dict)
+    wide: Counter[Frame] = field(default_factory=Counter)
+    """Elements of float64 by the line that computes them."""
+
+    def through(self, operation: Any, times: int, backward: bool) -> None:
+        """Visit all operations inside this one, which is executed so often."""
+        for inner in inside(operation):
+            self.met += 1
+            if self.met > MANY:
+                return
+            location = str(inner.location)
+            behind = backward or "transpose(" in path(location)
+            match inner.name:
+                case "func.call":
+                    callee = self.functions.get(inner.attributes["callee"].value)
+                    if callee is not None:
+                        self.through(callee, times, behind)
+                case "stablehlo.while":
+                    self.loop(inner, location, times, behind)
+                case "stablehlo.convolution" | "stablehlo.dot_general" if not behind:
+                    layer = convolution(inner) if "conv" in inner.name else product(inner)
+                    self.layers.setdefault((location, layer), []).append(times)
+                case "stablehlo.custom_call":
+                    self.call(inner, location)
+                case _:
+                    self.through(inner, times, behind)
+            self.count_wide(inner, location, times)
+
+    def loop(self, operation: Any, location: str, times: int, backward: bool) -> None:
+        """A loop: its body is executed once for each trip."""
+        trips = trips_of(operation)
+        frame = line_of(location)
+        if trips is not None and frame is not None and not backward:
+            file, line, function = frame
+            self.loops[Loop(trips=trips, function=function, file=file, line=line)] = None
+        self.through(operation, times * (trips or 1), backward)
+
+    def call(self, operation: Any, location: str) -> None:
+        """A call out of the program: to Python, or to a library."""
+        target = operation.attributes["call_target_name"].value
+        frame = line_of(location)
+        if CALLBACK.search(target) and frame is not None:
+            file, line, function = frame
+            kind = path(location).rpartition("/")[2] or "callback"
+            self.callbacks[Callback(kind=kind, function=function, file=file, line=line)] = None
+
+    def count_wide(self, operation: Any, location: str, times: int) -> None:
+        """Elements that are computed in float64."""
+        if operation.name in ("stablehlo.constant", "func.call", "stablehlo.while"):
+            return
+        for result in operation.results:
+            if isinstance(result.type, ir.RankedTensorType):
+                shape, dtype = ir.RankedTensorType(result.type).shape, str(result.type.element_type)
+                if dtype == "f64" and (frame := line_of(location)) is not None:
+                    self.wide[frame] += times * math.prod(shape)
+
+    def found_layers(self) -> tuple[Layer, ...]:
+        """The layers with their counts, the costliest first."""
+        found = []
+        for (location, layer), times in self.layers.items():
+            file, line, function = line_of(location) or ("", 0, "")
+            counts = {"written": len(times), "executed": sum(times)}
+            fields = {name: getattr(layer, name) for name in layer.__struct_fields__}
+            fields |= counts | {"flops": layer.flops * sum(times)}
+            fields |= {"file": file, "line": line, "function": function}
+            found.append(Layer(**fields))
+        return tuple(sorted(found, key=lambda layer: -layer.flops)[:MOST])
+
+    def wide_places(self, most: int = 3) -> tuple[Place, ...]:
+        """The lines that compute most in float64."""
+        total = self.wide.total()
+        return tuple(
+            Place(function=function, file=file, line=line, share=count / total)
+            for (file, line, function), count in self.wide.most_common(most)
+        )
+
+
+def walk(module: Any) -> Walk:
+    """One way through a module."""
+    functions = {
+        operation.operation.attributes["sym_name"].value: operation.operation
+        for operation in module.body.operations
+        if "sym_name" in operation.operation.attributes
+    }
+    seen = Walk(functions)
+    seen.through(functions["main"], 1, backward=False)
+    return seen
+
+
+def inside(operation: Any) -> Iterator[Any]:
+    """The operations directly inside one."""
+    for region in operation.regions:
+        for block in region.blocks:
+            for inner in block.operations:
+                yield inner.operation
+
+
+def path(location: str) -> str:
+    """The path of names that jax gave an operation: jit(step)/jvp()/dot_general."""
+    found = PATH.match(location)
+    return found[1] if found else ""
+
+
+def line_of(location: str) -> Frame | None:
+    """The innermost line of the user's own code in an operation's location."""
+    frames = [(file, int(line), function) for function, file, line in FRAME.findall(location)]
+    return own_line(frames) or (frames[0] if frames else None)
+
+
+def trips_of(loop: Any) -> int | None:
+    """How often a loop runs, if that is a constant which its condition compares with."""
+    for inner in inside_condition(loop):
+        if inner.name == "stablehlo.constant":
+            value = inner.attributes["value"]
+            try:
+                return int(ir.DenseIntElementsAttr(value)[0])
+            except (ValueError, IndexError, TypeError):
+                continue
+    return None
+
+
+def inside_condition(loop: Any) -> Iterator[Any]:
+    """The operations of a loop's condition."""
+    for block in loop.regions[0].blocks:
+        for inner in block.operations:
+            yield inner.operation
+
+
+def sizes(value: Any) -> list[int]:
+    """The shape of a tensor."""
+    return list(ir.RankedTensorType(value.type).shape)
+
+
+def precision(operation: Any) -> str:
+    """The precision that was asked for."""
+    if "precision_config" not in operation.attributes:
+        return "DEFAULT"
+    found = re.findall(r"HIGHEST|HIGH", str(operation.attributes["precision_config"]))
+    return max(found, key=len, default="DEFAULT")
+
+
+def convolution(operation: Any) -> Layer:
+    """A convolution as a layer executed once."""
+    numbers = operation.attributes["dimension_numbers"]
+    text = str(numbers)
+    kernel_letters = re.search(r"x\[([^\]]*)\]", text)
+    letters = [letter.strip() for letter in kernel_letters[1].split(",")] if kernel_letters else []
+    kernel = sizes(operation.operands[1])
+    result = operation.results[0]
+    outputs = kernel[letters.index("o")]
+    inputs = kernel[letters.index("i")]
+    window = tuple(size for size, letter in zip(kernel, letters, strict=True) if letter.isdigit())
+    rows = math.prod(sizes(result)) // max(1, outputs)
+    return Layer(
+        kind="convolution",
+        function="",
+        file="",
+        line=0,
+        written=1,
+        executed=1,
+        flops=2.0 * rows * outputs * inputs * math.prod(window),
+        rows=rows,
+        inputs=inputs,
+        outputs=outputs,
+        kernel=window,
+        dtype=str(result.type.element_type),
+        precision=precision(operation),
+    )
+
+
+def product(operation: Any) -> Layer:
+    """A matrix product as a layer executed once."""
+    dims = re.findall(r"(\w+)_dimensions = \[([^\]]*)\]", dimension_numbers(operation))
+    numbers = {name: [int(n) for n in text.split(",") if n.strip()] for name, text in dims}
+    left, right = (sizes(operand) for operand in list(operation.operands)[:2])
+    batch = math.prod(left[i] for i in numbers.get("lhs_batching", ()))
+    summed = math.prod(left[i] for i in numbers.get("lhs_contracting", ()))
+    taken = {*numbers.get("lhs_batching", ()), *numbers.get("lhs_contracting", ())}
+    free_left = math.prod(size for i, size in enumerate(left) if i not in taken)
+    taken = {*numbers.get("rhs_batching", ()), *numbers.get("rhs_contracting", ())}
+    free_right = math.prod(size for i, size in enumerate(right) if i not in taken)
+    rows, outputs = free_left, free_right
+    if weights_come_first(operation, left, right):
+        rows, outputs = free_right, free_left
+    return Layer(
+        kind="product",
+        function="",
+        file="",
+        line=0,
+        written=1,
+        executed=1,
+        flops=2.0 * batch * free_left * free_right * summed,
+        rows=batch * rows,
+        inputs=summed,
+        outputs=outputs,
+        dtype=str(operation.results[0].type.element_type),
+        precision=precision(operation),
+    )
+
+
+def dimension_numbers(operation: Any) -> str:
+    """The dimension numbers of a product, as text: lhs_batching_dimensions = [0], …"""
+    return str(operation.attributes["dot_dimension_numbers"])
+
+
+def weights_come_first(operation: Any, left: list[int], right: list[int]) -> bool:
+    """Whether the left operand holds the weights: it is an argument, or has fewer dimensions."""
+    first, second = (is_argument(operand) for operand in list(operation.operands)[:2])
+    if first != second:
+        return first
+    return len(left) < len(right)
+
+
+def is_argument(value: Any) -> bool:
+    """Whether a value is an argument, but for its type and layout."""
+    owner = value.owner
+    while not isinstance(owner, ir.Block) and owner.name in PASSED_ON:
+        owner = owner.operands[0].owner
+    return isinstance(owner, ir.Block)
