@@ -9,9 +9,15 @@ from types import ModuleType
 
 from perfdoctor.schema.errors import NothingMeasured, UsageError
 from perfdoctor.schema.observation import Observation
-from perfdoctor.schema.report import Outcome
+from perfdoctor.schema.report import Evidence, Outcome
 
 GROUP = "perfdoctor.checks"
+OURS = "perfdoctor"
+
+
+def nothing_here(observation: Observation) -> Sequence[Evidence]:
+    """Of a check that says nothing of a machine by itself."""
+    return ()
 
 
 @dataclass(frozen=True)
@@ -22,6 +28,8 @@ class Check:
     needs: tuple[str, ...]
     documentation: str
     look: Callable[[Observation], Outcome]
+    here: Callable[[Observation], Sequence[Evidence]] = nothing_here
+    """What of a machine bears on the cause, without a run."""
 
     @property
     def title(self) -> str:
@@ -45,44 +53,73 @@ class Check:
             return Outcome(kind="crashed", summary=f"{type(error).__name__}: {error}")
 
 
+def unusable(name: str, why: str) -> Check:
+    """Stands for what was to be a check and can't be used: it is reported, and the rest goes on."""
+    return Check(name, (), f"Unusable: {why}", lambda _: Outcome(kind="crashed", summary=why))
+
+
 def checks() -> list[Check]:
-    """The catalogue, in alphabetical order; a UsageError if two checks have the same id."""
+    """The catalogue, in alphabetical order; what can't be used is in it by its own name."""
     found: dict[str, tuple[Check, str]] = {}
-    for module in modules():
-        check = check_of(module)
+    for check, origin in candidates():
         if check.id in found:
-            raise UsageError(
-                f"two checks are named {check.id!r}: {found[check.id][1]} and {module.__name__}; "
-                "uninstall one of them"
-            )
-        found[check.id] = (check, module.__name__)
+            first = found[check.id][1]
+            check = unusable(origin, f"there is a check named {check.id!r} already, in {first}")
+        found[check.id] = (check, origin)
     return [found[name][0] for name in sorted(found)]
 
 
-def modules() -> Iterator[ModuleType]:
-    """Each entry point is a module that is a check, or a package of such modules."""
-    for entry in metadata.entry_points(group=GROUP):
-        module = imported(entry.value)
-        if not hasattr(module, "__path__"):
-            yield module
-            continue
-        for each in pkgutil.iter_modules(module.__path__):
-            if not each.name.startswith("_"):
-                yield imported(f"{module.__name__}.{each.name}")
+def candidates() -> Iterator[tuple[Check, str]]:
+    """Each check with the name of its module, ours first.
+
+    An entry point is a module that is a check, or a package of such modules.
+    """
+    entries = metadata.entry_points(group=GROUP)
+    for entry in sorted(entries, key=lambda entry: (not is_ours(entry), entry.value)):
+        for name in modules(entry.value):
+            yield candidate(name), name
 
 
-def imported(name: str) -> ModuleType:
-    """A module of checks; a UsageError that names it if it can't be imported."""
+def is_ours(entry: metadata.EntryPoint) -> bool:
+    """Whether an entry point is perfdoctor's own."""
+    return entry.dist is not None and entry.dist.name == OURS
+
+
+def modules(name: str) -> list[str]:
+    """The modules of checks in a package; the module itself if it is none."""
     try:
-        return import_module(name)
+        path = getattr(import_module(name), "__path__", None)
+    except Exception:
+        return [name]  # the same error is reported when it is imported as a check
+    if path is None:
+        return [name]
+    return [
+        f"{name}.{each.name}"
+        for each in pkgutil.iter_modules(path)
+        if not each.name.startswith("_")
+    ]
+
+
+def candidate(name: str) -> Check:
+    """The check in a module, or what stands for it if there is none that can be used."""
+    try:
+        return check_of(import_module(name))
+    except UsageError as error:
+        return unusable(name, str(error))
     except Exception as error:
-        raise UsageError(f"the checks in {name} can't be imported: {error}") from None
+        return unusable(name, f"{name} can't be imported: {type(error).__name__}: {error}")
 
 
 def check_of(module: ModuleType) -> Check:
     """The check that a module is; a UsageError that names the module if it is none."""
     try:
-        return Check(module.ID, tuple(module.NEEDS), module.__doc__ or "", module.check)
+        return Check(
+            module.ID,
+            tuple(module.NEEDS),
+            module.__doc__ or "",
+            module.check,
+            getattr(module, "here", nothing_here),
+        )
     except AttributeError as error:
         raise UsageError(f"{module.__name__} is no check: {error}") from None
 

@@ -62,7 +62,9 @@ def check(request: Request, ward: Ward, say: Callable[[str], None]) -> Report:
     observation = observe(target, launcher(Change()), ward, limit_s, say)
     save(observation, request)
     if request.try_fixes and observation.failure is None:
-        laboratory = Laboratory(ward, commanded(launcher), deadline, request.min_gain, say)
+        laboratory = Laboratory(
+            ward, commanded(launcher), launcher, deadline, request.min_gain, say
+        )
         observation = with_trials(observation, catalogue, laboratory)
         save(observation, request)
     examined = ReportTarget(kind=target.kind, name=target.name, args=target.args)
@@ -86,7 +88,7 @@ def launcher_of(target: Target, ward: Ward, say: Callable[[str], None]) -> Launc
         changed = changed_workload(plan, change)
         data = dataset.ensure(changed, ward, say)
         started = workload.launch(changed, folder / f"{next(numbers)}.json", data)
-        return replace(started, env=changed_env(started.env, change))
+        return replace(started, env=changed_env(started.env, change, folder))
 
     return launch
 
@@ -111,10 +113,10 @@ def with_trials(
     for name in worth_trying(outcomes, laboratory.min_gain):
         tried += laboratory.best_of(name, outcomes[name].fixes, outcomes[name].ladder)
     verdicts = verdicts_on(outcomes, tried, laboratory.min_gain)
-    helped = [v for v in ranked(verdicts) if v.gain and v.gain.basis == "measured"]
-    if len(helped) > 1:
-        changes = [v.fix.change for v in helped if v.fix and v.fix.change]
-        tried += laboratory.together(merged(changes))
+    helped = [v.fix.change for v in ranked(verdicts) if v.measured and v.fix and v.fix.change]
+    faster = [change for change in helped if change.speeds_up == "steps"]
+    if len(faster) > 1:
+        tried += laboratory.together(merged(faster))
     return msgspec.structs.replace(observation, tried=tuple(tried))
 
 
@@ -163,7 +165,7 @@ def diagnosed(
     outcomes = {each.id: each(observation) for each in catalogue}
     verdicts = verdicts_on(outcomes, observation.tried, min_gain)
     findings = tuple(v.finding(rank) for rank, v in enumerate(ranked(verdicts), 1))
-    gains = [f.gain for f in findings if f.gain and f.gain.basis == "measured"]
+    gains = [verdict.gain for verdict in ranked(verdicts) if verdict.measured]
     together = [measured(each) for each in observation.tried if each.check == "" and len(gains) > 1]
     return Report(
         schema="perfdoctor.report/1",

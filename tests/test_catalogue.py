@@ -76,33 +76,40 @@ def test_a_third_partys_check_is_found_and_runs(
     assert check(recorded("healthy")) == Outcome(kind="ok", summary="looked")
 
 
-def test_a_check_with_the_id_of_another_is_rejected(
+def test_of_two_checks_with_one_id_ours_stays_and_the_other_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    distribution(tmp_path, "pd_duplicate", CHECK.format(id="etl"))
+    distribution(tmp_path, "aa_duplicate", CHECK.format(id="etl"))
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(UsageError, match="two checks are named 'etl'") as raised:
-        checks()
-    assert "pd_duplicate" in str(raised.value)
-    assert "perfdoctor_checks.etl" in str(raised.value)
+    every = checks()
+    assert find(every, "etl").title == "The step waits for its data."
+    outcome = find(every, "aa_duplicate")(recorded("healthy"))
+    assert outcome.kind == "crashed"
+    assert "'etl'" in outcome.summary and "perfdoctor_checks.etl" in outcome.summary
 
 
-def test_a_module_that_is_no_check_is_named(
+def test_a_module_that_is_no_check_is_reported_and_the_rest_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     distribution(tmp_path, "pd_no_check", 'ID = "x"\n')
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(UsageError, match=r"pd_no_check is no check: .*NEEDS"):
-        checks()
+    outcome = find(checks(), "pd_no_check")(recorded("healthy"))
+    assert outcome.kind == "crashed"
+    assert outcome.summary.startswith("pd_no_check is no check: ") and "NEEDS" in outcome.summary
+    assert find(checks(), "etl")
 
 
-def test_a_module_that_cannot_be_imported_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("source", ["import not_there_at_all\n", "1 / 0\n", "def ("])
+def test_a_module_that_cannot_be_imported_is_reported_and_the_rest_goes_on(
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    distribution(tmp_path, "pd_unimportable", "import not_there_at_all\n")
+    name = f"pd_unimportable_{len(source)}"
+    distribution(tmp_path, name, source)
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(UsageError, match="pd_unimportable"):
-        checks()
+    outcome = find(checks(), name)(recorded("healthy"))
+    assert outcome.kind == "crashed"
+    assert outcome.summary.startswith(f"{name} can't be imported: ")
+    assert find(checks(), "etl")
 
 
 def test_a_check_that_raises_is_an_outcome() -> None:

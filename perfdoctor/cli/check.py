@@ -7,10 +7,9 @@ from typing import Annotated
 
 import typer
 
-from perfdoctor.cli.options import identifiers, percent
+from perfdoctor.cli.options import PIPED_WIDTH, identifiers, output_width, percent
 
 HEALTHY, ISSUES, NO_VERDICT = 0, 1, 3
-PIPED_WIDTH = 100
 
 
 class Format(StrEnum):
@@ -89,7 +88,7 @@ def command(
         text = json.render(report)
     else:
         to_screen = output is None and sys.stdout.isatty()
-        width = terminal_width() if to_screen else PIPED_WIDTH
+        width = output_width() if to_screen else PIPED_WIDTH
         text = terminal.render(report, verbose=verbose, width=width, colour=to_screen)
     if output is None:
         sys.stdout.write(text)
@@ -98,10 +97,3 @@ def command(
     if report.findings:
         raise typer.Exit(HEALTHY if exit_zero else ISSUES)
     raise typer.Exit(HEALTHY if report.steps else NO_VERDICT)
-
-
-def terminal_width() -> int:
-    """Columns of the terminal, within reason."""
-    import shutil
-
-    return max(60, min(140, shutil.get_terminal_size().columns))

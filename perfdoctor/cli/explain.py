@@ -1,5 +1,6 @@
 """`perfdoctor explain`."""
 
+import sys
 from typing import Annotated
 
 import typer
@@ -8,11 +9,14 @@ import typer
 def command(
     id: Annotated[str | None, typer.Argument(help="A check's id; without one, all ids.")] = None,
 ) -> None:
-    """Say what a check finds, why it costs, how it is measured and how to fix it."""
+    """Say what a check finds, why it costs, how it is measured and fixed, and what is here."""
     from perfdoctor.catalogue import checks, find
     from perfdoctor.cli import listing
+    from perfdoctor.observe.machine import unobserved
+    from perfdoctor.report.catalogue import explanation
 
     if id is None:
         listing.command()
         return
-    print(f"{id}: {find(checks(), id).documentation.strip()}")
+    check = find(checks(), id)
+    sys.stdout.write(explanation(id, check.documentation, check.here(unobserved())))

@@ -1,11 +1,20 @@
 """`perfdoctor list`."""
 
+import sys
+
+from perfdoctor.cli.options import output_width
+
 
 def command() -> None:
-    """List the checks."""
+    """List the checks: what each finds, what it needs of an observation, and if it applies here."""
     from perfdoctor.catalogue import checks
+    from perfdoctor.observe.machine import unobserved
+    from perfdoctor.report.catalogue import table
 
-    every = checks()
-    width = max(len(check.id) for check in every)
-    for check in every:
-        print(f"{check.id:<{width}}  {check.title}")
+    machine = unobserved()
+    rows = []
+    for check in checks():
+        outcome = check(machine)
+        no = outcome.kind in ("not-applicable", "crashed")
+        rows.append((check.id, check.title, check.needs, f"no: {outcome.summary}" if no else "yes"))
+    sys.stdout.write(table(rows, output_width()))

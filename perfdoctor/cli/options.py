@@ -1,8 +1,11 @@
 """Kinds of option values that several commands share."""
 
 import re
+import sys
 
 import typer
+
+PIPED_WIDTH = 100
 
 
 def percent(text: str) -> float:
@@ -17,3 +20,12 @@ def percent(text: str) -> float:
 def identifiers(text: str) -> tuple[str, ...]:
     """The names in a list separated by commas."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def output_width() -> int:
+    """Columns for what goes to stdout: of the terminal, within reason; fixed in a pipe."""
+    import shutil
+
+    if not sys.stdout.isatty():
+        return PIPED_WIDTH
+    return max(60, min(140, shutil.get_terminal_size().columns))

@@ -1,13 +1,16 @@
 """The machine without a run."""
 
 import os
+from datetime import UTC, datetime
 
+from perfdoctor import __version__
 from perfdoctor.observe.gpu import gpus
 from perfdoctor.observe.host import host
 from perfdoctor.observe.libraries import environment, libraries
 from perfdoctor.observe.probing import probe
 from perfdoctor.processes import Ward
 from perfdoctor.schema.machine import Machine
+from perfdoctor.schema.observation import OF_THE_RUN, Observation, Target
 
 
 def machine(ward: Ward, limit_s: float) -> Machine:
@@ -20,4 +23,19 @@ def machine(ward: Ward, limit_s: float) -> Machine:
         environment=environment(),
         backend=backend,
         failure=failure,
+    )
+
+
+def unobserved() -> Observation:
+    """This machine as an Observation of which no part was run, in a few hundredths of a second."""
+    return Observation(
+        schema="perfdoctor.observation/1",
+        perfdoctor=__version__,
+        created=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        target=Target(kind="reference", name="reference"),
+        host=host(),
+        gpus=gpus(),
+        libraries=libraries(),
+        environment=environment(),
+        not_measured=dict.fromkeys(OF_THE_RUN, "nothing was run"),
     )

@@ -21,7 +21,7 @@ from perfdoctor.processes import Ward, out_of_memory, python_module
 from perfdoctor.schema.digest import Digest
 from perfdoctor.schema.launch import Launch
 from perfdoctor.schema.memory import Memory
-from perfdoctor.schema.observation import Observation, Target
+from perfdoctor.schema.observation import OF_THE_RUN, Observation, Target
 from perfdoctor.schema.recording import Recording
 from perfdoctor.schema.run import CompileCache, Failure, Setting
 from perfdoctor.schema.surroundings import Load
@@ -31,20 +31,6 @@ WINDOW_S = 3.0
 AFTER_WINDOW_S = 30.0
 """Grace for stopping the trace and the program."""
 POLL_S = 0.02
-OF_THE_RUN = (
-    "settings",
-    "compiles",
-    "compile_cache",
-    "steps",
-    "garbage",
-    "program",
-    "executable",
-    "messages",
-    "load",
-    "threads",
-    "memory",
-)
-"""Parts of an Observation that only a run shows."""
 TOLD = re.compile(r"[^:]*donated buffers were not usable.*")
 """Warnings of JAX in the run's log that a check reads."""
 

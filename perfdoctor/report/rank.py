@@ -21,6 +21,11 @@ class Verdict:
     fix: Fix | None = None
     gain: Gain | None = None
 
+    @property
+    def measured(self) -> bool:
+        """Whether its gain was measured."""
+        return self.gain is not None and self.gain.basis == "measured"
+
     def finding(self, rank: int) -> Finding:
         """Its entry in the report."""
         fix = self.fix or Fix(summary="", how="")

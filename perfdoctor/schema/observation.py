@@ -23,6 +23,20 @@ from perfdoctor.schema.surroundings import Backend, Gpu, Host, Libraries, Load
 from perfdoctor.schema.workload import Workload
 
 OBSERVATION_SCHEMA = "perfdoctor.observation/1"
+OF_THE_RUN = (
+    "settings",
+    "compiles",
+    "compile_cache",
+    "steps",
+    "garbage",
+    "program",
+    "executable",
+    "messages",
+    "load",
+    "threads",
+    "memory",
+)
+"""Parts of an Observation that only a run shows."""
 TargetKind = Literal["reference", "workload", "script", "observation"]
 
 

@@ -1,5 +1,6 @@
 """Applies a Change to a workload and its environment."""
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,10 +13,12 @@ def merged(changes: list[Change]) -> Change:
     """All changes together; later ones win."""
     env: dict[str, str | None] = {}
     workload: dict[str, Any] = {}
+    folders: dict[str, None] = {}
     for change in changes:
         env.update(change.env)
         workload.update(change.workload)
-    return Change(env=env, workload=workload)
+        folders.update(dict.fromkeys(change.folders))
+    return Change(env=env, workload=workload, folders=tuple(folders))
 
 
 def changed_workload(workload: Workload, change: Change) -> Workload:
@@ -30,7 +33,11 @@ def changed_workload(workload: Workload, change: Change) -> Workload:
     return msgspec.convert(raw, Workload)
 
 
-def changed_env(env: dict[str, str], change: Change) -> dict[str, str]:
-    """The environment with the variables of the change set or removed."""
-    together = {**env, **change.env}
+def changed_env(env: dict[str, str], change: Change, folder: Path) -> dict[str, str]:
+    """The environment with the variables of the change set or removed.
+
+    `folder`: where the folders lie that the change asks for, the same for each launch.
+    """
+    folders = {name: str(folder / name) for name in change.folders}
+    together = {**env, **change.env, **folders}
     return {name: value for name, value in together.items() if value is not None}

@@ -10,6 +10,7 @@ from perfdoctor.processes import Ward
 from perfdoctor.schema.fix import Change, Fix, Gain, Tried
 from perfdoctor.schema.launch import Launch
 from perfdoctor.trials.duet import play_pair
+from perfdoctor.trials.launches import play_launches
 from perfdoctor.trials.player import PlayerEnded
 from perfdoctor.trials.statistics import LOOKS, clear, gain_of
 
@@ -40,6 +41,9 @@ class Laboratory:
 
     ward: Ward
     launcher: Launcher
+    """Of processes that run by command."""
+    whole: Launcher
+    """Of processes that run from start to end."""
     deadline: float
     """Instant of time.monotonic()."""
     min_gain: float
@@ -87,12 +91,15 @@ class Laboratory:
         return time.monotonic() + self.pair_s <= self.deadline
 
     def _play(self, trial: Trial) -> None:
-        assert trial.fix.change is not None
+        change = trial.fix.change
+        assert change is not None
+        launches = change.speeds_up == "launch"
+        play, launcher = (play_launches, self.whole) if launches else (play_pair, self.launcher)
         self.say(f"trying {trial.fix.how.splitlines()[0]} (pair {len(trial.pairs) + 1})")
         start = time.monotonic()
         try:
-            unchanged, changed = self.launcher(Change()), self.launcher(trial.fix.change)
-            trial.pairs.append(play_pair(self.ward, unchanged, changed, self.deadline))
+            unchanged, changed = launcher(Change()), launcher(change)
+            trial.pairs.append(play(self.ward, unchanged, changed, self.deadline))
         except (PlayerEnded, msgspec.ValidationError) as error:
             trial.failure = str(error)
         self.pair_s = max(self.pair_s, time.monotonic() - start)

@@ -1,0 +1,51 @@
+"""Whole runs in turn, each a fresh process: for fixes that make the start of a run faster."""
+
+import math
+import random
+import time
+
+import psutil
+
+from perfdoctor.processes import Ward, out_of_memory, python_module
+from perfdoctor.schema.launch import Launch
+from perfdoctor.trials.player import PlayerEnded
+
+ROUNDS = 3
+"""Runs of each: the fewest from which their scatter can be told."""
+
+
+def play_launches(ward: Ward, unchanged: Launch, changed: Launch, until: float) -> list[float]:
+    """Log ratios of the time that a run takes from start to end, unchanged over changed.
+
+    The changed program runs once before, to fill what it may keep for later runs. `until`: instant
+    of time.monotonic() at which the last run must have ended. Raises PlayerEnded.
+    """
+    run_s(ward, changed, until)
+    ratios: list[float] = []
+    for _ in range(ROUNDS):
+        order = [unchanged, changed]
+        random.shuffle(order)
+        took = {id(launch): run_s(ward, launch, until) for launch in order}
+        ratios.append(math.log(took[id(unchanged)] / took[id(changed)]))
+    return ratios
+
+
+def run_s(ward: Ward, launch: Launch, until: float) -> float:
+    """Seconds that one run takes."""
+    folder = ward.folder()
+    start = time.monotonic()
+    with (folder / "log").open("wb") as log:
+        child = ward.spawn(
+            python_module(launch.module, *launch.arguments), env=launch.env, stderr=log, stdout=log
+        )
+    try:
+        code = child.wait(max(0.1, until - start))
+    except psutil.TimeoutExpired:
+        raise PlayerEnded("the budget ended before its gain could be measured") from None
+    finally:
+        ward.end(child, grace_s=0.5)
+        lines = (folder / "log").read_text(errors="replace").strip().splitlines()
+        ward.discard(folder)
+    if code != 0:
+        raise PlayerEnded(out_of_memory(lines) or (lines or [f"ended with status {code}"])[-1])
+    return time.monotonic() - start
