@@ -22,7 +22,9 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv.create(folder, with_pip=True)
     interpreter = folder / "bin" / "python"
     code = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    answer = subprocess.run([str(interpreter), "-c", code], capture_output=True, text=True, check=True)
+    answer = subprocess.run(
+        [str(interpreter), "-c", code], capture_output=True, text=True, check=True
+    )
     lines = [*{sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}, *editable()]
     (Path(answer.stdout.strip()) / "ours.pth").write_text("\n".join(lines) + "\n")
     copy = tmp_path_factory.mktemp("plugin") / "plugin"

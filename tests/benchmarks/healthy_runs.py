@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.saved import save
 from tests.command import SAMPLES, perfdoctor
+from tests.saved import save
 
 FUNCTIONS = 3_000
 STYLES = {

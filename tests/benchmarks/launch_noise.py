@@ -20,7 +20,7 @@ from perfdoctor.schema.observation import Observation
 from perfdoctor.targets.resolve import resolve
 from perfdoctor.trials.duet import play_pair
 from perfdoctor.trials.statistics import LAUNCH_SD, gain_of, trimmed_mean
-from tests.benchmarks.saved import save
+from tests.saved import save
 
 SAMPLES = Path("sample_configs")
 WORKLOADS = ("healthy", "tiny_batch", "slow_etl", "gc_pressure")

@@ -31,7 +31,7 @@ from perfdoctor.targets import workload
 from perfdoctor.targets.reference import dataset
 from perfdoctor.targets.reference.loop import TrainingLoop
 from perfdoctor.trials.statistics import trimmed_mean
-from tests.benchmarks.saved import save
+from tests.saved import save
 
 AGENT_SLICE_S, WINDOW_SLICE_S = 0.1, 0.4
 """Short, and many of them: neighbours in time share the machine's drifts."""

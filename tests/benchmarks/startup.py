@@ -9,7 +9,7 @@ import sys
 import time
 from statistics import median
 
-from tests.benchmarks.saved import save
+from tests.saved import save
 
 INSTANT = (["--help"], ["list"], ["explain", "etl"])
 

@@ -10,15 +10,17 @@ from typing import Any
 from perfdoctor.observe.host import host
 from perfdoctor.observe.libraries import libraries
 
-RESULTS = Path(__file__).parent / "results"
-
 
 def save(name: str, lines: list[str], data: Any) -> None:
-    """Print the lines; keep them, and the data, as results/NAME.txt and results/NAME.json."""
+    """Print the lines; keep them, and the data, as results/NAME.txt and results/NAME.json.
+
+    The folder `results` lies beside the script that runs.
+    """
     machine, installed = host(), libraries()
     packages = ", ".join(f"{k} {v}" for k, v in installed.packages.items())
-    module = Path(sys.argv[0]).stem
-    command = shlex.join(["python", "-m", f"tests.benchmarks.{module}", *sys.argv[1:]])
+    script = Path(sys.argv[0])
+    module = f"tests.{script.parent.name}.{script.stem}"
+    command = shlex.join(["python", "-m", module, *sys.argv[1:]])
     heading = [
         f"date      {datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         f"machine   {machine.cpu_model}, {machine.usable_cores:g} cores, {machine.os}",
@@ -28,6 +30,7 @@ def save(name: str, lines: list[str], data: Any) -> None:
     ]
     text = "\n".join([*heading, *lines]) + "\n"
     print(text)
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{name}.txt").write_text(text)
-    (RESULTS / f"{name}.json").write_text(json.dumps(data, indent=1) + "\n")
+    results = script.parent / "results"
+    results.mkdir(exist_ok=True)
+    (results / f"{name}.txt").write_text(text)
+    (results / f"{name}.json").write_text(json.dumps(data, indent=1) + "\n")
