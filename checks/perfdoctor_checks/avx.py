@@ -41,7 +41,7 @@ from perfdoctor import (
 )
 
 ID = "avx"
-NEEDS = ("backend",)
+NEEDS = ()
 X86 = ("x86_64", "AMD64", "i686")
 LEVELS = ("SSE4_2", "AVX", "AVX2", "AVX512")
 """What `--xla_cpu_max_isa` takes, from slow to fast; longer names (AVX512_VNNI) count as AVX512."""
@@ -61,6 +61,8 @@ VECTORISED = (
 def check(observation: Observation) -> Outcome:
     """Compares what the CPU has with what XLA is told to use."""
     host = observation.host
+    if host.architecture not in X86:
+        return not_applicable(f"no x86 CPU ({host.architecture})")
     if needed(observation.backend).platform != "cpu":
         return not_applicable("the computation does not run on the CPU")
     if host.emulated:
@@ -69,8 +71,6 @@ def check(observation: Observation) -> Outcome:
             facts(host, None),
             [Fix(summary="run natively", how="install Python and jaxlib for this CPU's own kind")],
         )
-    if host.architecture not in X86:
-        return not_applicable(f"no x86 CPU ({host.architecture})")
     has = best(host)
     limit = limit_of(observation)
     evidence = facts(host, limit) + slow_operations(observation)
@@ -83,6 +83,11 @@ def check(observation: Observation) -> Outcome:
         )
         return hint(f"the CPU has {has} and no AVX2", evidence, [advice])
     return ok(f"XLA may use all that the CPU has ({has})", *evidence)
+
+
+def here(observation: Observation) -> list[Evidence]:
+    """The CPU and XLA's limit."""
+    return facts(observation.host, limit_of(observation))
 
 
 def best(host: Host) -> str:

@@ -63,6 +63,11 @@ def check(observation: Observation) -> Outcome:
     return issue(summary, facts(observation), [use_accelerator(observation)])
 
 
+def here(observation: Observation) -> list[Evidence]:
+    """Cores, memory, accelerators and jax."""
+    return facts(observation)
+
+
 def failed(failure: Failure) -> str:
     """What jax did instead of answering."""
     doing = "be imported" if failure.stage == "import" else "list its devices"

@@ -1,25 +1,28 @@
-"""The batch is too small to fill the device.
+"""The batch is too small to fill the device, or too large for it.
 
 What it finds
 -------------
-Batches below 32 examples, whose step is mostly overhead that a larger batch would share out.
+Batches below 32 examples, whose step is mostly overhead that a larger batch would share out. As a
+hint: batches of 512 and more on a CPU whose step needs far more memory than caches hold.
 
 Why it costs
 ------------
 Each step pays for dispatch, kernel launches and synchronisation once, however many examples it
 holds; and small matrix products leave cores and vector units idle. A batch of 1 never pays in
-training.
+training. A batch whose intermediate results leave the caches makes each operation wait for memory;
+and it runs out of memory first.
 
 How it is measured
 ------------------
 The batch is the leading size that the step's data arguments have in common, read from its program.
 The estimate shares out the time in which the device was idle and nothing more, so it is low; a
-trial tries 32 and doubles for as long as throughput grows.
+trial tries 32 and doubles for as long as throughput grows. The memory of the intermediate results
+is what XLA accounts for the compiled step; what a smaller batch gains, only a trial shows.
 
 How to fix
 ----------
 Begin with 32 to 128 and double until the samples per second stop growing. This changes the
-training: adapt the learning rate (linear scaling), or accumulate less.
+training: adapt the learning rate (linear scaling), or accumulate gradients over smaller batches.
 
 References
 ----------
@@ -36,6 +39,7 @@ from perfdoctor import (
     Outcome,
     Steps,
     estimated,
+    hint,
     issue,
     needed,
     not_measured,
@@ -46,6 +50,11 @@ ID = "batch-size"
 NEEDS = ("steps", "program")
 SMALLEST_GOOD = 32
 RUNGS = (32, 64, 128, 256)
+LARGE = 512
+"""The guide begins with 32 to 128; four times that is a choice to look at."""
+MIB = 2**20
+CACHES = 64 * MIB
+"""The last cache of most server CPUs is smaller, and a process seldom has it alone."""
 
 
 def check(observation: Observation) -> Outcome:
@@ -62,8 +71,8 @@ def check(observation: Observation) -> Outcome:
         ),
     ]
     if batch >= SMALLEST_GOOD:
-        return ok(f"{batch} examples a step", *evidence)
-    idle = 1 - steps.device_busy_ms / steps.time_ms
+        return large(observation, batch, evidence)
+    idle = max(0.0, 1 - steps.device_busy_ms / max(steps.time_ms, 1e-9))
     return issue(
         f"{batch} examples a step; the device is idle for {idle:.0%} of it",
         evidence,
@@ -73,11 +82,49 @@ def check(observation: Observation) -> Outcome:
     )
 
 
+def large(observation: Observation, batch: int, evidence: list[Evidence]) -> Outcome:
+    """The other side: a step that needs more memory than caches, or the machine, can hold."""
+    if observation.executable is None:
+        return ok(f"{batch} examples a step", *evidence)
+    temp = observation.executable.temp_bytes
+    evidence = [
+        *evidence,
+        Evidence(
+            name="intermediate results",
+            value=round(temp / MIB, 1),
+            unit="MiB",
+            source="memory_analysis",
+        ),
+    ]
+    on_cpu = observation.backend is not None and observation.backend.platform == "cpu"
+    if not on_cpu or temp <= CACHES:
+        return ok(f"{batch} examples a step", *evidence)
+    smaller = [size for size in (batch // 4, batch // 16) if fits(observation, size)]
+    left = observation.memory.available_bytes if observation.memory else None
+    text = f"{batch} examples a step make {temp / MIB:.0f} MiB of intermediate results"
+    if left is not None and left < temp and smaller:
+        why = f"{text}, and {left / MIB:.0f} MiB of memory are left"
+    elif batch >= LARGE and smaller:
+        why = f"{text}, more than caches hold"
+    else:
+        return ok(f"{batch} examples a step", *evidence)
+    applicable = observation.target.workload is not None
+    return hint(why, evidence, [fix(size, applicable) for size in smaller], ladder=True)
+
+
+def fits(observation: Observation, size: int) -> bool:
+    """Whether a smaller batch is a good one, and can be shared among the workload's devices."""
+    workload = observation.target.workload
+    return size >= SMALLEST_GOOD and (workload is None or size % workload.training.devices == 0)
+
+
 def gain(steps: Steps, batch: int) -> Gain:
     """If device time grew in proportion to the batch, and nothing else did."""
     times = SMALLEST_GOOD / batch
-    idle_ms = max(0.0, steps.time_ms - steps.device_busy_ms)
-    low = times * steps.time_ms / (idle_ms + times * steps.device_busy_ms)
+    time_ms = max(steps.time_ms, 1e-9)
+    busy_ms = min(steps.device_busy_ms, time_ms)
+    low = times / (1 - busy_ms / time_ms + times * busy_ms / time_ms)
+    low = min(max(low, 1.0), times)
     return estimated(speedup=low, low=max(1.0, 1 + (low - 1) / 2), high=times)
 
 

@@ -2,27 +2,33 @@
 
 What it finds
 -------------
-A step that computes in double precision (float64); and, on an accelerator, one that computes in
-float32 where bfloat16 would do (a hint).
+A step that computes in double precision (float64). As hints: on an accelerator, float32 where
+bfloat16 would do, and matrix products in the HIGHEST precision; on a CPU without instructions for
+it, bfloat16.
 
 Why it costs
 ------------
 A float64 takes twice the memory and at least twice the time of a float32, far more on consumer
-GPUs. It comes in through `jax_enable_x64` and one float64 array, often a NumPy default.
+GPUs. It comes in through `jax_enable_x64` and one float64 array, often a NumPy default. HIGHEST
+makes three to six passes of one on a GPU or TPU; on a CPU it changes nothing. A CPU that has no
+bfloat16 converts each number to float32 and back.
 
 How it is measured
 ------------------
-The step's program (StableHLO) says how many elements it computes in which type, and which arguments
-are float64. The estimate takes the guide's figure, half of the device's time; a trial measures.
+The step's program (StableHLO) says how many elements it computes in which type, in which lines it
+widens to float64, which arguments are float64, and the precision of each product. The estimate
+takes the guide's figure, half of the device's time; a trial measures.
 
 How to fix
 ----------
 Leave `jax_enable_x64` off, or pass `dtype=jnp.float32` where arrays are made. On GPUs and TPUs keep
-float32 parameters and compute in bfloat16.
+float32 parameters and compute in bfloat16; leave `jax_default_matmul_precision` alone. On CPUs
+without bfloat16 compute in float32.
 
 References
 ----------
-Deeplearning4j, "Performance debugging", step 6. JAX, "Common gotchas": double (64 bit) precision.
+Deeplearning4j, "Performance debugging", step 6. JAX, "Common gotchas": double (64 bit) precision;
+`jax.lax.Precision`.
 """
 
 from perfdoctor import (
@@ -40,6 +46,7 @@ from perfdoctor import (
     needed,
     not_applicable,
     ok,
+    place,
 )
 
 ID = "dtype"
@@ -47,29 +54,70 @@ NEEDS = ("program", "steps")
 FLOATS = ("f64", "f32", "bf16", "f16")
 LEAST_SHARE = 0.01
 """Of the elements: scalars such as a learning rate cost nothing."""
+MATTERS = 0.25
+"""Of the forward pass: the share of exact products above which their precision is worth a word."""
+EXACT = ("HIGHEST", "HIGH")
+NATIVE = ("amx_bf16", "avx512_bf16")
+"""Flags of x86 CPUs that multiply bfloat16."""
 
 
 def check(observation: Observation) -> Outcome:
-    """Reads the share of float64 from the program."""
+    """Reads the types and precisions from the program."""
     program, steps = needed(observation.program), needed(observation.steps)
     shares = shares_of(program)
     evidence = facts(observation, program, shares)
     if shares["f64"] >= LEAST_SHARE:
         return issue(
-            f"{shares['f64']:.0%} of the step's floating-point elements are float64",
+            f"{shares['f64']:.0%} of the step's floating-point elements are float64"
+            + origin(program),
             evidence,
-            [fix(observation)],
+            fixes(observation),
             gain(steps, shares["f64"]),
         )
     if not any(shares.values()):
         return not_applicable("the step computes no floating-point numbers")
     main = max(FLOATS, key=lambda kind: shares[kind])
     on_accelerator = observation.backend is not None and observation.backend.platform != "cpu"
+    if on_accelerator and exact_share(program) >= MATTERS:
+        summary = f"{exact_share(program):.0%} of the products' work is in a needless precision"
+        further = [mixed(observation)] if main == "f32" else []
+        return hint(summary, evidence, [inexact(observation), *further])
     if main == "f32" and on_accelerator:
         return hint(
             "computes in float32; bfloat16 may be faster here", evidence, [mixed(observation)]
         )
+    if emulates(observation, shares):
+        summary = "computes in bfloat16, for which this CPU has no instructions"
+        return hint(summary, evidence, [single(observation)])
     return ok(f"computes in {main}", *evidence)
+
+
+def origin(program: Program) -> str:
+    """Where the float64 come from, if no argument brings them in."""
+    if not program.wide_places:
+        return ""
+    widest = program.wide_places[0]
+    where = f"{widest.share:.0%} of them in {widest.function} ({place(widest.file, widest.line)})"
+    if any(argument.dtype == "f64" for argument in program.arguments):
+        return f", {where}"
+    return f", though no argument is: {where}"
+
+
+def exact_share(program: Program) -> float:
+    """Of the flops of the forward pass, those of float32 products in a high precision."""
+    total = sum(layer.flops for layer in program.layers)
+    exact = sum(e.flops for e in program.layers if e.precision in EXACT and e.dtype == "f32")
+    return exact / total if total > 0 else 0.0
+
+
+def emulates(observation: Observation, shares: dict[str, float]) -> bool:
+    """Whether an x86 CPU must convert what the step computes in bfloat16."""
+    host, backend = observation.host, observation.backend
+    if backend is None or backend.platform != "cpu" or not host.architecture.startswith("x86"):
+        return False
+    workload = observation.target.workload
+    asked = workload is not None and workload.training.dtype in ("bfloat16", "mixed")
+    return not set(NATIVE) & set(host.cpu_flags) and (asked or shares["bf16"] >= MATTERS)
 
 
 def shares_of(program: Program) -> dict[str, float]:
@@ -92,8 +140,22 @@ def facts(observation: Observation, program: Program, shares: dict[str, float]) 
         found.append(
             Evidence(name="float64 arguments", value=len(wide), unit="arguments", source=names)
         )
+    found += [
+        Evidence(
+            name=f"float64 in {each.function}",
+            value=round(each.share, 3),
+            unit="share of float64",
+            source=place(each.file, each.line),
+        )
+        for each in program.wide_places[:3]
+    ]
+    if exact_share(program) > 0:
+        share = round(exact_share(program), 3)
+        found.append(
+            Evidence(name="HIGH or HIGHEST", value=share, unit="share of flops", source="StableHLO")
+        )
     for setting in observation.settings or ():
-        if setting.name == "jax_enable_x64":
+        if setting.name in ("jax_enable_x64", "jax_default_matmul_precision"):
             source = f"set in the {setting.origin}"
             found.append(Evidence(name=setting.name, value=setting.value, unit="", source=source))
     return found
@@ -101,6 +163,8 @@ def facts(observation: Observation, program: Program, shares: dict[str, float]) 
 
 def gain(steps: Steps, share: float) -> Gain:
     """Half of the device's time on float64, a quarter at least, three quarters at most."""
+    if steps.time_ms <= 0:
+        return estimated(1.0, 1.0, 1.0)
     wide_ms = min(steps.device_busy_ms, steps.time_ms) * share
 
     def without(part: float) -> float:
@@ -109,18 +173,45 @@ def gain(steps: Steps, share: float) -> Gain:
     return estimated(speedup=without(0.5), low=without(0.25), high=without(0.75))
 
 
-def fix(observation: Observation) -> Fix:
-    """float32, in the workload or by JAX's setting."""
-    if observation.target.workload is None:
+def fixes(observation: Observation) -> list[Fix]:
+    """float32: everywhere, and in the line that widens."""
+    places = needed(observation.program).wide_places
+    if observation.target.workload is not None or not places:
+        return [single(observation)]
+    where = place(places[0].file, places[0].line)
+    line = Fix(
+        summary=f"make its arrays float32 in {where}",
+        how=f"dtype=jnp.float32, or .astype(jnp.float32)  # {where}",
+        changes_results="numerics",
+    )
+    return [single(observation), line]
+
+
+def single(observation: Observation) -> Fix:
+    """float32, in the workload or by what a script must write."""
+    summary, workload = "compute in float32", observation.target.workload
+    if workload is not None and workload.training.dtype != "float32":
         return Fix(
-            summary="compute in float32",
-            how='jax.config.update("jax_enable_x64", False)',
+            summary=summary,
+            how='[training] dtype = "float32"',
+            change=Change(workload={"training.dtype": "float32"}),
             changes_results="numerics",
         )
+    wide = shares_of(needed(observation.program))["f64"] >= LEAST_SHARE
+    how = 'jax.config.update("jax_enable_x64", False)' if wide else "dtype=jnp.float32"
+    return Fix(summary=summary, how=how, changes_results="numerics")
+
+
+def inexact(observation: Observation) -> Fix:
+    """The default precision: by removing a variable, or the line that asks for another."""
+    name = "JAX_DEFAULT_MATMUL_PRECISION"
+    removable = name in observation.environment
     return Fix(
-        summary="compute in float32",
-        how='[training] dtype = "float32"',
-        change=Change(workload={"training.dtype": "float32"}),
+        summary="compute products in the default precision",
+        how=f"unset {name}"
+        if removable
+        else 'jax.config.update("jax_default_matmul_precision", "default"); no precision=HIGHEST',
+        change=Change(env={name: None}) if removable else None,
         changes_results="numerics",
     )
 

@@ -75,7 +75,11 @@ def memory_used_bytes(root: Path = ROOT, own: str | None = None) -> int | None:
 
 
 def throttled_ms(root: Path = ROOT, own: str | None = None) -> float | None:
-    """Time for which the quota has held our group back so far; None if that is not counted."""
+    """Time for which a quota has held our group back so far; None if that is not counted.
+
+    The quota may be that of a group above; the one that was held back longest counts.
+    """
+    found = []
     for folder in groups("cpu", root, own):
         try:
             lines = (folder / "cpu.stat").read_text().splitlines()
@@ -84,7 +88,7 @@ def throttled_ms(root: Path = ROOT, own: str | None = None) -> float | None:
         for line in lines:
             name, _, value = line.partition(" ")
             if name == "throttled_usec":
-                return int(value) / 1e3
+                found.append(int(value) / 1e3)
             if name == "throttled_time":
-                return int(value) / 1e6
-    return None
+                found.append(int(value) / 1e6)
+    return max(found, default=None)

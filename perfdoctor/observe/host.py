@@ -11,6 +11,7 @@ from perfdoctor.schema.surroundings import Host
 
 VECTOR_FLAGS = ("sse", "ssse", "avx", "fma", "f16c", "amx", "neon", "asimd", "sve")
 """How the names of vector instruction sets begin, in /proc/cpuinfo and sysctl."""
+CPU_CLOCK = "/sys/devices/system/cpu/cpu0/cpufreq/"
 
 
 def host() -> Host:
@@ -30,7 +31,15 @@ def host() -> Host:
         emulated=emulation(cpu_info),
         memory_bytes=psutil.virtual_memory().total,
         memory_limit_bytes=memory_limit_bytes(),
+        governor=read_text(CPU_CLOCK + "scaling_governor").strip() or None,
+        highest_mhz=highest_mhz(),
     )
+
+
+def highest_mhz() -> float | None:
+    """The highest clock that the first core may have."""
+    text = read_text(CPU_CLOCK + "cpuinfo_max_freq").strip()
+    return int(text) / 1e3 if text.isdigit() else None
 
 
 def affinity_cores() -> int:

@@ -118,7 +118,18 @@ def between(before: Reading, after: Reading) -> Load:
         pressure_share=difference(before.pressure, after.pressure, seconds),
         throttled_ms=difference(before.throttled_ms, after.throttled_ms, 1.0),
         load_average=os.getloadavg()[0],
+        clock_mhz=clock_mhz(),
     )
+
+
+def clock_mhz() -> float | None:
+    """The clock of the fastest core now; None where the kernel does not tell."""
+    clocks = [
+        int(text)
+        for file in Path("/sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_cur_freq")
+        if (text := read_text(str(file)).strip()).isdigit()
+    ]
+    return max(clocks) / 1e3 if clocks else None
 
 
 def difference(before: float | None, after: float | None, per: float) -> float | None:

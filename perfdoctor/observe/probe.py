@@ -8,14 +8,16 @@ import os
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from perfdoctor.observe.agent.settings import settings
 from perfdoctor.processes import die_with_parent
 from perfdoctor.schema.probe import ProbeLine
-from perfdoctor.schema.surroundings import Backend, Device
+from perfdoctor.schema.surroundings import Backend, Device, GpuLibrary
 
 
 class Collector(logging.Handler):
@@ -53,6 +55,32 @@ def in_words(error: Exception) -> str:
     return f"{type(error).__name__}: {text}"
 
 
+def gpu_libraries() -> tuple[GpuLibrary, ...]:
+    """NVIDIA's libraries as jax's CUDA plugin sees them; none where there is no such plugin."""
+    with suppress(ImportError):
+        from jax._src.lib import cuda_versions
+
+        names = (name.removesuffix("_build_version") for name in dir(cuda_versions))
+        return tuple(
+            GpuLibrary(
+                name=name.removesuffix("_runtime"),
+                loaded=answer(cuda_versions, f"{name}_get_version"),
+                built_for=answer(cuda_versions, f"{name}_build_version"),
+            )
+            for name in names
+            if hasattr(cuda_versions, f"{name}_get_version")
+        )
+    return ()
+
+
+def answer(versions: Any, name: str) -> int | None:
+    """One of the plugin's version numbers; None if the library can't be loaded."""
+    try:
+        return int(getattr(versions, name)())
+    except Exception:
+        return None
+
+
 def look(say: Callable[[ProbeLine], None]) -> None:
     """Import jax and list its devices."""
     collector = Collector()
@@ -79,6 +107,7 @@ def look(say: Callable[[ProbeLine], None]) -> None:
         ),
         start_s=time.perf_counter() - start,
         warnings=tuple(collector.messages),
+        libraries=gpu_libraries(),
     )
     say(ProbeLine(backend=backend, settings=in_force))
 

@@ -12,26 +12,28 @@ import psutil
 
 from perfdoctor import __version__
 from perfdoctor.observe import load
-from perfdoctor.observe.cgroup import memory_limit_bytes, memory_used_bytes
 from perfdoctor.observe.gpu import gpus
 from perfdoctor.observe.host import host
 from perfdoctor.observe.libraries import environment, libraries
 from perfdoctor.observe.probing import Settings, describe, probe
-from perfdoctor.processes import Ward, out_of_memory, python_module
+from perfdoctor.processes import Ward, out_of_memory, python_module, tree
 from perfdoctor.schema.digest import Digest
 from perfdoctor.schema.launch import Launch
 from perfdoctor.schema.memory import Memory
 from perfdoctor.schema.observation import OF_THE_RUN, Observation, Target
 from perfdoctor.schema.recording import Recording
 from perfdoctor.schema.run import CompileCache, Failure, Setting
-from perfdoctor.schema.surroundings import Load
+from perfdoctor.schema.surroundings import Gpu, Load
 
 WINDOW_S = 3.0
 """Traced: enough for a hundred steps of 30 ms, and read in a second."""
+LEAVE_S = 10.0
+"""What a run may take to leave once all of it is recorded: one that is stopped in the middle of a
+compilation sometimes hangs or crashes in XLA, observed or not."""
 AFTER_WINDOW_S = 30.0
 """Grace for stopping the trace and the program."""
 POLL_S = 0.02
-TOLD = re.compile(r"[^:]*donated buffers were not usable.*")
+TOLD = re.compile(r"Warning: (.*donated buffers were not usable.*)")
 """Warnings of JAX in the run's log that a check reads."""
 
 
@@ -44,6 +46,8 @@ class Watched:
     load: Load | None
     failure: Failure | None
     messages: tuple[str, ...] | None = None
+    gpus: tuple[Gpu, ...] | None = None
+    """While the window was open."""
 
 
 def observe(
@@ -63,7 +67,7 @@ def observe(
         created=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         target=target,
         host=host(),
-        gpus=gpus(),
+        gpus=gpus() if watched.gpus is None else watched.gpus,
         libraries=libraries(),
         environment=environment(launch.env),
         backend=backend,
@@ -111,7 +115,9 @@ def watch(launch: Launch, ward: Ward, limit_s: float, say: Callable[[str], None]
         child = ward.spawn(
             python_module("perfdoctor.observe.agent", *arguments), env=env, stdout=log, stderr=log
         )
-        measured = follow(child, folder, start + limit_s + WINDOW_S + AFTER_WINDOW_S, say)
+        measured, accelerators = follow(
+            child, folder, start + limit_s + WINDOW_S + AFTER_WINDOW_S, say
+        )
         code = child.poll()
         ward.end(child)
     failure = why_failed(folder, code, time.monotonic() - start)
@@ -126,27 +132,32 @@ def watch(launch: Launch, ward: Ward, limit_s: float, say: Callable[[str], None]
             message = f"what was recorded can't be understood: {log_tail}"
             failure = Failure(stage="run", kind="raised", message=message, seconds=0.0)
     ward.discard(folder)
-    return Watched(recording, digest, measured, failure, tuple(told))
+    return Watched(recording, digest, measured, failure, tuple(told), accelerators)
 
 
 def follow(
     child: psutil.Popen, folder: Path, until: float, say: Callable[[str], None]
-) -> Load | None:
-    """Wait for the end of the run, and measure the machine's load while the window is open."""
-    before = after = None
+) -> tuple[Load | None, tuple[Gpu, ...] | None]:
+    """Wait for the end of the run; measure load and accelerators while a window is open."""
+    measured, accelerators, before, attempt = None, None, None, 1
     while child.poll() is None and time.monotonic() < until:
-        if before is None and (folder / "window-open").exists():
+        if before is None and (folder / f"window-open-{attempt}").exists():
             say(f"observing the run: {WINDOW_S:.0f} s of steps")
             before = load.read(child)
-        elif before and after is None and (folder / "window-closed").exists():
-            after = load.read(child)
+            accelerators = gpus(frozenset(process.pid for process in tree(child)))
+        elif before and (folder / f"window-closed-{attempt}").exists():
+            measured, before, attempt = load.between(before, load.read(child)), None, attempt + 1
+        elif (folder / "recording.json").exists():
+            until = min(until, time.monotonic() + LEAVE_S)
         time.sleep(POLL_S)
-    return load.between(before, after) if before and after else None
+    return measured, accelerators
 
 
 def why_failed(folder: Path, code: int | None, seconds: float) -> Failure | None:
     """None if the run was recorded up to the end of its window, or ended well before."""
-    if (folder / "recording.json").exists() and code in (0, None):
+    recorded = (folder / "recording.json").exists()
+    stopped = recorded and (folder / "window-closed-1").exists() and (code is None or code < 0)
+    if stopped or (recorded and code == 0):
         return None
     lines = (folder / "log").read_text(errors="replace").strip().splitlines()
     if code is None:
@@ -206,14 +217,10 @@ def compile_cache(recording: Recording) -> CompileCache:
 
 def memory(recording: Recording) -> Memory:
     """The target's memory, and what was left beside it."""
-    available = psutil.virtual_memory().available
-    limit, used = memory_limit_bytes(), memory_used_bytes()
-    if limit is not None and used is not None:
-        available = min(available, limit - used)
     return Memory(
         rss_bytes=recording.rss_bytes,
         peak_rss_bytes=recording.peak_rss_bytes,
-        available_bytes=max(0, available),
+        available_bytes=recording.available_bytes,
         swapped_bytes=recording.swapped_bytes,
         samples=tuple(recording.memory_samples),
         arrays=tuple(recording.arrays),

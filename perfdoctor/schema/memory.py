@@ -40,7 +40,10 @@ class DeviceMemory(Struct, frozen=True, kw_only=True):
 
 
 class Memory(Struct, frozen=True, kw_only=True):
-    """Memory of the target's process tree at the end of the traced window."""
+    """Memory of the target's process tree as the traced window is opened, but for the samples.
+
+    The profiler's own events grow while it is open: `MemorySample.rss_bytes` holds them.
+    """
 
     rss_bytes: int
     peak_rss_bytes: int

@@ -85,6 +85,7 @@ class Recording(Struct, kw_only=True):
     threads: Threads | None = None
     memory_samples: list[MemorySample] = field(default_factory=list)
     arrays: list[LiveArrays] = field(default_factory=list)
+    available_bytes: int = 0
     device_memory: list[DeviceMemory] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
     """What could not be read, by the name of the part, and why."""

@@ -45,6 +45,7 @@ class CompileCache(Struct, frozen=True, kw_only=True):
     """None: it is not in use."""
     hits: int
     misses: int
+    """Programs that were compiled and written; those below its thresholds are not counted."""
 
 
 class Place(Struct, frozen=True, kw_only=True):

@@ -131,4 +131,4 @@ class Load(Struct, frozen=True, kw_only=True):
     """Time that the cgroup's quota held its processes back."""
     load_average: float
     clock_mhz: float | None = None
-    """Of the fastest core, in the middle of the window."""
+    """Of the fastest core, at the end of the window."""

@@ -20,7 +20,9 @@ def play_launches(ward: Ward, unchanged: Launch, changed: Launch, until: float) 
     The changed program runs once before, to fill what it may keep for later runs. `until`: instant
     of time.monotonic() at which the last run must have ended. Raises PlayerEnded.
     """
-    run_s(ward, changed, until)
+    needed_s = (1 + 2 * ROUNDS) * run_s(ward, changed, until)
+    if time.monotonic() + needed_s > until:
+        raise PlayerEnded(f"its gain takes {needed_s:.0f} s to measure; give a longer --budget")
     ratios: list[float] = []
     for _ in range(ROUNDS):
         order = [unchanged, changed]

@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import psutil
@@ -5,18 +6,39 @@ import pytest
 
 from perfdoctor.observe.probing import Settings
 from perfdoctor.observe.session import (
+    TOLD,
     Watched,
+    compile_cache,
     memory,
     read_recording,
     reasons,
     settings_made,
+    watch,
     why_failed,
 )
+from perfdoctor.processes import Ward
 from perfdoctor.schema.digest import Digest
+from perfdoctor.schema.launch import Launch
+from perfdoctor.schema.memory import DeviceMemory, LiveArrays, MemorySample
+from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.recording import Recording
-from perfdoctor.schema.run import Failure
+from perfdoctor.schema.run import CompileCache, Failure
 
-PARTS = {"settings", "compiles", "steps", "garbage", "program", "load", "memory"}
+OTHER_PARTS = {
+    "schema",
+    "perfdoctor",
+    "created",
+    "target",
+    "host",
+    "gpus",
+    "libraries",
+    "environment",
+    "backend",
+    "failure",
+    "tried",
+    "not_measured",
+}
+PARTS = set(Observation.__struct_fields__) - OTHER_PARTS
 
 
 @pytest.fixture
@@ -121,7 +143,12 @@ def test_a_failure_is_the_reason_for_every_missing_part() -> None:
 
 def test_the_digest_gives_its_own_reasons() -> None:
     digest = Digest(
-        compiles=(), garbage=None, steps=None, program=None, not_measured={"steps": "too few"}
+        compiles=(),
+        garbage=None,
+        steps=None,
+        program=None,
+        executable=None,
+        not_measured={"steps": "too few"},
     )
     assert reasons(Watched(None, digest, None, None)) == {"steps": "too few"}
 
@@ -130,3 +157,79 @@ def test_memory_is_what_was_recorded_and_what_is_left() -> None:
     found = memory(Recording(start_ns=0, rss_bytes=10, peak_rss_bytes=20))
     assert (found.rss_bytes, found.peak_rss_bytes) == (10, 20)
     assert 0 <= found.available_bytes <= psutil.virtual_memory().total
+
+
+def test_memory_keeps_what_was_sampled() -> None:
+    sample = MemorySample(at_s=0.5, rss_bytes=10, array_bytes=3)
+    arrays = LiveArrays(shape=(3,), dtype="int8", counts=(1,), bytes_each=3)
+    device = DeviceMemory(
+        in_use_bytes=1, peak_bytes=2, limit_bytes=3, largest_free_bytes=None, pool_bytes=None
+    )
+    found = memory(
+        Recording(
+            start_ns=0,
+            swapped_bytes=7,
+            memory_samples=[sample],
+            arrays=[arrays],
+            device_memory=[device],
+        )
+    )
+    assert found.swapped_bytes == 7
+    assert (found.samples, found.arrays, found.devices) == ((sample,), (arrays,), (device,))
+
+
+def cache_of(folder: str | None, hits: int = 0, misses: int = 0) -> CompileCache:
+    settings: Settings = {"jax_compilation_cache_dir": folder}
+    return compile_cache(
+        Recording(start_ns=0, settings=settings, cache_hits=hits, cache_misses=misses)
+    )
+
+
+def test_the_cache_in_use_has_its_folder_and_counts() -> None:
+    assert cache_of("/home/me/cache", 3, 1) == CompileCache(
+        folder="/home/me/cache", hits=3, misses=1
+    )
+
+
+@pytest.mark.parametrize("folder", [None, ""])
+def test_a_cache_without_a_folder_is_not_in_use(folder: str | None) -> None:
+    assert cache_of(folder).folder is None
+    assert compile_cache(Recording(start_ns=0)).folder is None
+
+
+WARNED = """\
+step 1: loss 0.5
+/usr/lib/jax/mlir.py:7: UserWarning: Some donated buffers were not usable: f32[4]
+See an explanation at https://docs.jax.dev/en/latest/faq.html#buffer-donation.
+  warnings.warn("Some donated buffers were not usable:"
+step 2: loss 0.4
+"""
+
+
+def test_a_warning_is_found_in_the_midst_of_a_log_and_its_source_is_not() -> None:
+    assert TOLD.findall(WARNED) == ["Some donated buffers were not usable: f32[4]"]
+    assert TOLD.findall("step 1: loss 0.5\n") == []
+
+
+DONATING = """
+import jax, jax.numpy as jnp
+step = jax.jit(lambda p, x: (p @ x).sum(), donate_argnums=0)
+for size in (3, 3, 4):
+    step(jnp.ones((size, 4)), jnp.ones(4)).block_until_ready()
+print("no warning")
+"""
+
+
+def test_a_warning_of_the_installed_jax_becomes_a_message(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "patient.py").write_text(DONATING)
+    env = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONWARNINGS": "always"}
+    with Ward() as ward:
+        seen = watch(Launch(module="patient", arguments=(), env=env), ward, 60.0, lambda text: None)
+    assert seen.failure is None
+    assert seen.messages is not None
+    assert len(seen.messages) == 2
+    for message, shape in zip(seen.messages, ("3,4", "4,4"), strict=True):
+        assert message.startswith("Some donated buffers were not usable: ")
+        assert shape in message

@@ -25,7 +25,9 @@ with Ward() as ward:
     limit = int(sys.argv[2])
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     deadline = time.monotonic() + 300
-    laboratory = Laboratory(ward, commanded(launcher), deadline, 0.05, lambda text: None)
+    laboratory = Laboratory(
+        ward, commanded(launcher), launcher, deadline, 0.05, lambda text: None
+    )
     huge = Change(workload={"model.width": 16_384, "model.depth": 3})
     larger = Change(workload={"training.batch_size": 8})
     fixes = [Fix(summary="", how="huge", change=huge), Fix(summary="", how="larger", change=larger)]

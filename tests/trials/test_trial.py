@@ -1,7 +1,8 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import pytest
 
@@ -22,10 +23,12 @@ class Pairs:
     """Stands for `play_pair`: answers at once what the test wants measured of each fix."""
 
     answers: dict[str, Iterator[Answer]]
+    module: str = "none"
     played: list[str] = field(default_factory=list)
 
     def __call__(self, ward: Ward, unchanged: Launch, changed: Launch, until: float) -> list[float]:
         assert unchanged.env == {}
+        assert unchanged.module == changed.module == self.module
         name = changed.env["FIX"]
         self.played.append(name)
         assert len(self.played) <= MOST_PLAYS, f"plays on and on: {self.played}"
@@ -40,8 +43,13 @@ def launcher(change: Change) -> Launch:
     return Launch(module="none", arguments=(), env=env)
 
 
-def fix(name: str) -> Fix:
-    return Fix(summary=name, how=f"use {name}", change=Change(env={"FIX": name}))
+def whole(change: Change) -> Launch:
+    return replace(launcher(change), module="whole")
+
+
+def fix(name: str, speeds_up: Literal["steps", "launch"] = "steps") -> Fix:
+    change = Change(env={"FIX": name}, speeds_up=speeds_up)
+    return Fix(summary=name, how=f"use {name}", change=change)
 
 
 def fixes(*names: str) -> list[Fix]:
@@ -71,9 +79,24 @@ def measure(monkeypatch: pytest.MonkeyPatch) -> Measure:
     return install
 
 
+@pytest.fixture
+def measure_launches(measure: Measure, monkeypatch: pytest.MonkeyPatch) -> Measure:
+    """The same for `play_launches`; pairs of live processes are not to be played."""
+
+    def install(**answers: Answer | Sequence[Answer]) -> Pairs:
+        launches = measure(**answers)
+        launches.module = "whole"
+        monkeypatch.setattr(trial, "play_launches", launches)
+        monkeypatch.setattr(trial, "play_pair", Pairs({}))
+        return launches
+
+    return install
+
+
 def laboratory(seconds: float = 1000.0, said: list[str] | None = None) -> Laboratory:
     say = (said if said is not None else []).append
-    return Laboratory(Ward(), launcher, time.monotonic() + seconds, min_gain=0.05, say=say)
+    until = time.monotonic() + seconds
+    return Laboratory(Ward(), launcher, whole, until, min_gain=0.05, say=say)
 
 
 def test_the_best_fix_stands_first(measure: Measure) -> None:
@@ -161,6 +184,31 @@ def test_advice_that_no_machine_can_follow_is_not_tried(measure: Measure) -> Non
     tried = laboratory().best_of("etl", [advice, fix("a")], ladder=False)
     assert pairs.played == ["a"]
     assert [each.fix.summary for each in tried] == ["a"]
+
+
+def test_what_speeds_up_the_launch_is_measured_on_whole_runs(measure_launches: Measure) -> None:
+    launches = measure_launches(cache=1.5)
+    (tried,) = laboratory().best_of("compile-cache", [fix("cache", "launch")], ladder=False)
+    assert launches.played == ["cache"]
+    assert tried.log_ratios == ((math.log(1.5),) * 5,)
+
+
+def test_whole_runs_that_fail_are_recorded(measure_launches: Measure) -> None:
+    measure_launches(cache=PlayerEnded("the disk is full"))
+    (tried,) = laboratory().best_of("compile-cache", [fix("cache", "launch")], ladder=False)
+    assert (tried.failure, tried.log_ratios) == ("the disk is full", ())
+
+
+def test_whole_runs_beside_pairs_of_live_processes(
+    measure: Measure, measure_launches: Measure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launches = measure_launches(cache=1.5)
+    pairs = measure(a=2.0)
+    some = [fix("cache", "launch"), fix("a")]
+    tried = laboratory().best_of("etl", some, ladder=False)
+    assert [each.fix.summary for each in tried] == ["a", "cache"]
+    assert launches.played == ["cache"]
+    assert pairs.played == ["a", "a"]
 
 
 def test_nothing_to_try_is_nothing_tried(measure: Measure) -> None:

@@ -5,6 +5,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import psutil
+
+from perfdoctor.observe.cgroup import memory_limit_bytes, memory_used_bytes
 from perfdoctor.schema.memory import DeviceMemory, LiveArrays, MemorySample
 
 MOST = 10
@@ -66,6 +69,15 @@ def rss_bytes() -> int:
     except OSError:
         return 0
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def memory_left_bytes() -> int:
+    """What the host, or the control group's limit, still has for new allocations."""
+    available = int(psutil.virtual_memory().available)
+    limit, used = memory_limit_bytes(), memory_used_bytes()
+    if limit is not None and used is not None:
+        available = min(available, limit - used)
+    return max(0, available)
 
 
 def device_memory(jax: Any) -> list[DeviceMemory]:

@@ -4,6 +4,7 @@ import _thread
 import gc
 import re
 import resource
+import shutil
 import sys
 import threading
 import time
@@ -16,7 +17,7 @@ import psutil
 from perfdoctor.observe.agent.compilation import CACHE_HIT, CACHE_MISS, CompilationWatch
 from perfdoctor.observe.agent.executables import executables
 from perfdoctor.observe.agent.garbage import GarbageWatch
-from perfdoctor.observe.agent.memory import MemoryWatch, device_memory
+from perfdoctor.observe.agent.memory import MemoryWatch, device_memory, memory_left_bytes, rss_bytes
 from perfdoctor.observe.agent.settings import settings
 from perfdoctor.observe.agent.stacks import StackSampler
 from perfdoctor.observe.agent.threads import ThreadWatch, read_text
@@ -30,6 +31,14 @@ QUIET_S = 1.0
 """So long without a compilation the run counts as steady."""
 RESTLESS_S = 10.0
 """So long a run that compiles one function again and again is given to come to rest."""
+UNSTEADY_WINDOWS = 2
+"""So many times the window, where compilations take their part of it."""
+ATTEMPTS = 3
+"""Windows traced at most, until one shows steps and no compilation."""
+DISPATCH = b"PjitFunction("
+TRACE_SHARE = 0.25
+"""Of the memory that is left: a trace that has taken so much is ended early. On the CPU each small
+operation is an event, and a second of them takes up to 0.9 GB (measured, jax 0.10.2)."""
 MEMORY_SAMPLES = 5
 """Over the window."""
 
@@ -63,8 +72,11 @@ class Watcher(threading.Thread):
         jax = self._imported_jax()
         if jax is None:
             return
-        self._wait_until_steady()
-        self._trace_window(jax)
+        for attempt in range(1, ATTEMPTS + 1):
+            self._wait_until_steady()
+            self._trace_window(jax, attempt)
+            if self._ended.is_set() or self._late() or self._saw_steps():
+                break
         self.write()
         if not self._ended.is_set():
             _thread.interrupt_main()
@@ -107,6 +119,19 @@ class Watcher(threading.Thread):
             if self._restless():
                 return
 
+    def _late(self) -> bool:
+        return time.time_ns() > self.recording.start_ns + self.limits.steady_within_s * 1e9
+
+    def _saw_steps(self) -> bool:
+        """Whether the window lies in the training: a set-up may rest before the first step."""
+        window = self.recording.window
+        traces = (self.folder / "trace").rglob("*.xplane.pb")
+        if window is None or not any(DISPATCH in trace.read_bytes() for trace in traces):
+            return False
+        ends_ns = [event.end_ns for event in self.compilation.events]
+        compiled = any(window.start_ns <= end_ns <= window.end_ns for end_ns in ends_ns)
+        return not compiled or self.compilation.never_rests()
+
     def _steady(self) -> bool:
         return self.compilation.quiet_for_s() > QUIET_S
 
@@ -116,24 +141,29 @@ class Watcher(threading.Thread):
             return False
         return self.compilation.never_rests()
 
-    def _trace_window(self, jax: Any) -> None:
+    def _trace_window(self, jax: Any, attempt: int) -> None:
         if self._ended.is_set():
             return
+        shutil.rmtree(self.folder / "trace", ignore_errors=True)
+        shutil.rmtree(self.folder / "executables", ignore_errors=True)
+        self.memory = MemoryWatch()
         steady = self._steady()
+        window_s = self.limits.window_s * (1 if steady else UNSTEADY_WINDOWS)
         options = jax.profiler.ProfileOptions()
         options.host_tracer_level, options.python_tracer_level = 1, 0
         tree = psutil.Process()
         recording = self.recording  # memory first: the trace itself takes hundreds of megabytes
         recording.rss_bytes, recording.peak_rss_bytes = resident_bytes(tree)
         recording.swapped_bytes = swapped_bytes(tree)
+        recording.available_bytes = memory_left_bytes()
         jax.profiler.start_trace(str(self.folder / "trace"), profiler_options=options)
         start_ns, start_cpu_s = time.time_ns(), cpu_s(tree)
-        (self.folder / "window-open").touch()
+        (self.folder / f"window-open-{attempt}").touch()
         self.threads.begin()
-        self._sample(jax, start_ns)
+        self._sample(jax, start_ns, round(window_s * 1e9))
         end_ns, end_cpu_s = time.time_ns(), cpu_s(tree)
         threads = self.threads.end((end_ns - start_ns) / 1e9)
-        (self.folder / "window-closed").touch()
+        (self.folder / f"window-closed-{attempt}").touch()
         jax.profiler.stop_trace()
         recording.threads = threads
         recording.window = Window(
@@ -154,10 +184,10 @@ class Watcher(threading.Thread):
         except Exception as error:  # jaxlib's client is no stable interface
             recording.failures["executable"] = f"XLA's account can't be read: {error}"
 
-    def _sample(self, jax: Any, start_ns: int) -> None:
+    def _sample(self, jax: Any, start_ns: int, window_ns: int) -> None:
         """Sample the main thread's stack all through the window, and memory now and then."""
-        window_ns = round(self.limits.window_s * 1e9)
         due_ns = 0
+        room_bytes = TRACE_SHARE * self.recording.available_bytes
         while (passed_ns := time.time_ns() - start_ns) < window_ns:
             if self._ended.wait(SAMPLE_EVERY_S):
                 return
@@ -165,6 +195,8 @@ class Watcher(threading.Thread):
             if passed_ns >= due_ns:
                 self.memory.sample(jax, passed_ns / 1e9)
                 due_ns += window_ns // MEMORY_SAMPLES
+                if rss_bytes() > self.recording.rss_bytes + room_bytes:
+                    return
 
 
 def cpu_s(process: psutil.Process) -> float:

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from perfdoctor.observe.digest import program, timeline
-from perfdoctor.observe.digest.compiles import compiles_of
+from perfdoctor.observe.digest.compiles import compiles_of, tracing_of
 from perfdoctor.observe.digest.executable import executable_of
 from perfdoctor.observe.digest.garbage import garbage_of
 from perfdoctor.observe.digest.steps import FEWEST_STEPS, steps_of
@@ -51,7 +51,9 @@ def digest(folder: Path) -> Digest:
 def seen_steps(folder: Path, recording: Recording) -> Steps | None:
     """The steps of the traced window."""
     seen = timeline.read(folder / "trace")
-    return steps_of(seen, recording) if seen else None
+    if seen is None:
+        return None
+    return steps_of(timeline.without_tracing(seen, tracing_of(recording)), recording)
 
 
 def why_no_steps(recording: Recording) -> str:

@@ -1,9 +1,20 @@
 """Adds up the phases of each compilation."""
 
+from perfdoctor.observe.digest.intervals import Intervals, union
 from perfdoctor.schema.recording import Recording
 from perfdoctor.schema.run import Compile
 
 LAST_PHASE = "backend_compile_duration"
+TRACING_PHASE = "jaxpr_trace_duration"
+
+
+def tracing_of(recording: Recording) -> Intervals:
+    """When functions were traced; instants as in the timeline."""
+    return union(
+        (event.end_ns - round(event.seconds * 1e9), event.end_ns)
+        for event in recording.compiles
+        if event.phase == TRACING_PHASE
+    )
 
 
 def compiles_of(recording: Recording) -> tuple[Compile, ...]:

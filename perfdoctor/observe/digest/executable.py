@@ -33,7 +33,12 @@ def executable_of(folder: Path, function: str, recording: Recording) -> Executab
 
 def is_of(record: ExecutableRecord, function: str) -> bool:
     """Whether XLA's name for a program is that of the jitted function."""
-    return record.name == "jit_" + re.sub(r"[^A-Za-z0-9_]", "_", function)
+    return record.name == module_name(function)
+
+
+def module_name(function: str) -> str:
+    """The name that jax gives to the program of a jitted function."""
+    return "jit_" + re.sub(r"[^\w.-]", "_", function).rstrip("_")
 
 
 def size(dtype: str, shape: str) -> int:

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,8 +22,11 @@ PASSED_ON = (
     "stablehlo.transpose",
     "stablehlo.reshape",
     "stablehlo.broadcast_in_dim",
+    "stablehlo.slice",
+    "stablehlo.dynamic_slice",
 )
-"""Operations through which weights reach a product unchanged but for type and layout."""
+"""Operations through which weights reach a product unchanged but for type and layout; slices, since
+weights of equal layers may be stacked."""
 MOST = 100
 """Layers kept, the costliest first."""
 MANY = 200_000
@@ -35,6 +38,8 @@ class Walk:
     """What was met on one way through a program, from its main function into all that it calls."""
 
     functions: dict[str, Any]
+    handed: dict[Any, Any] = field(default_factory=dict)
+    """By argument of a function or of a loop's body: the value that it has outside."""
     met: int = 0
     layers: dict[tuple[str, Layer], list[int]] = field(default_factory=dict)
     """By its place in the program and itself: how often it is executed, for each time written."""
@@ -55,11 +60,12 @@ class Walk:
                 case "func.call":
                     callee = self.functions.get(inner.attributes["callee"].value)
                     if callee is not None:
+                        self.handed |= zip(arguments_of(callee), inner.operands, strict=True)
                         self.through(callee, times, behind)
                 case "stablehlo.while":
                     self.loop(inner, location, times, behind)
                 case "stablehlo.convolution" | "stablehlo.dot_general" if not behind:
-                    layer = convolution(inner) if "conv" in inner.name else product(inner)
+                    layer = convolution(inner) if "conv" in inner.name else self.product(inner)
                     self.layers.setdefault((location, layer), []).append(times)
                 case "stablehlo.custom_call":
                     self.call(inner, location)
@@ -74,7 +80,37 @@ class Walk:
         if trips is not None and frame is not None and not backward:
             file, line, function = frame
             self.loops[Loop(trips=trips, function=function, file=file, line=line)] = None
+        body = operation.regions[1]
+        carried = zip(
+            body.blocks[0].arguments, operation.operands, last(body).operands, strict=True
+        )
+        self.handed |= {one: before for one, before, after in carried if one == after}
         self.through(operation, times * (trips or 1), backward)
+
+    def product(self, operation: Any) -> Layer:
+        """A matrix product as a layer; the weights are what is an argument or has fewer axes."""
+        left, right = list(operation.operands)[:2]
+        first, second = self.is_argument(left), self.is_argument(right)
+        alike = first == second
+        return product(operation, len(sizes(left)) < len(sizes(right)) if alike else first)
+
+    def is_argument(self, value: Any) -> bool:
+        """Whether a value is an argument of the program, but for its type and layout."""
+        handed = ChainMap[Any, Any]({}, self.handed)
+        while True:
+            owner = value.owner
+            if value in handed:
+                value = handed[value]
+            elif isinstance(owner, ir.Block):
+                return bool(owner == self.functions["main"].regions[0].blocks[0])
+            elif owner.name in PASSED_ON:
+                value = owner.operands[0]
+            elif owner.name == "func.call":
+                callee = self.functions[owner.attributes["callee"].value]
+                handed.update(zip(arguments_of(callee), owner.operands, strict=True))
+                value = last(callee.regions[0]).operands[ir.OpResult(value).result_number]
+            else:
+                return False
 
     def call(self, operation: Any, location: str) -> None:
         """A call out of the program: to Python, or to a library."""
@@ -82,7 +118,7 @@ class Walk:
         frame = line_of(location)
         if CALLBACK.search(target) and frame is not None:
             file, line, function = frame
-            kind = path(location).rpartition("/")[2] or "callback"
+            kind = path(location).rpartition("/")[2].rstrip(":") or "callback"
             self.callbacks[Callback(kind=kind, function=function, file=file, line=line)] = None
 
     def count_wide(self, operation: Any, location: str, times: int) -> None:
@@ -134,6 +170,17 @@ def inside(operation: Any) -> Iterator[Any]:
         for block in region.blocks:
             for inner in block.operations:
                 yield inner.operation
+
+
+def last(region: Any) -> Any:
+    """The operation that ends a region: it says what the region returns."""
+    operations = region.blocks[0].operations
+    return operations[len(operations) - 1]
+
+
+def arguments_of(function: Any) -> list[Any]:
+    """The arguments of a function, as values inside it."""
+    return list(function.regions[0].blocks[0].arguments)
 
 
 def path(location: str) -> str:
@@ -209,7 +256,7 @@ def convolution(operation: Any) -> Layer:
     )
 
 
-def product(operation: Any) -> Layer:
+def product(operation: Any, weights_first: bool) -> Layer:
     """A matrix product as a layer executed once."""
     dims = re.findall(r"(\w+)_dimensions = \[([^\]]*)\]", dimension_numbers(operation))
     numbers = {name: [int(n) for n in text.split(",") if n.strip()] for name, text in dims}
@@ -221,7 +268,7 @@ def product(operation: Any) -> Layer:
     taken = {*numbers.get("rhs_batching", ()), *numbers.get("rhs_contracting", ())}
     free_right = math.prod(size for i, size in enumerate(right) if i not in taken)
     rows, outputs = free_left, free_right
-    if weights_come_first(operation, left, right):
+    if weights_first:
         rows, outputs = free_right, free_left
     return Layer(
         kind="product",
@@ -242,19 +289,3 @@ def product(operation: Any) -> Layer:
 def dimension_numbers(operation: Any) -> str:
     """The dimension numbers of a product, as text: lhs_batching_dimensions = [0], …"""
     return str(operation.attributes["dot_dimension_numbers"])
-
-
-def weights_come_first(operation: Any, left: list[int], right: list[int]) -> bool:
-    """Whether the left operand holds the weights: it is an argument, or has fewer dimensions."""
-    first, second = (is_argument(operand) for operand in list(operation.operands)[:2])
-    if first != second:
-        return first
-    return len(left) < len(right)
-
-
-def is_argument(value: Any) -> bool:
-    """Whether a value is an argument, but for its type and layout."""
-    owner = value.owner
-    while not isinstance(owner, ir.Block) and owner.name in PASSED_ON:
-        owner = owner.operands[0].owner
-    return isinstance(owner, ir.Block)

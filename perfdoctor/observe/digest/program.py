@@ -10,6 +10,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
 
+from perfdoctor.observe.digest.executable import module_name
 from perfdoctor.observe.digest.layers import inside, walk
 from perfdoctor.schema.program import Argument, Program
 
@@ -18,8 +19,7 @@ NAME = re.compile(r'^loc\("?([^"]*)"?\)$')
 
 def read(dumps: Path, function: str) -> Program | None:
     """The newest program of a function with this name; None if none was dumped."""
-    pattern = f"jax_ir*_jit_{re.sub(r'[^A-Za-z0-9_]', '_', function)}_compile.mlir"
-    files = sorted(dumps.glob(pattern))
+    files = sorted(dumps.glob(f"jax_ir*_{module_name(function)}_compile.mlir"))
     return parse(files[-1].read_text(), function) if files else None
 
 

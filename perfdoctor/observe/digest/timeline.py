@@ -3,7 +3,7 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +82,20 @@ def read(trace: Path) -> Timeline | None:
         copies=union(np.concatenate([handed_over, each(everything, COPY)])),
         callbacks=pairs_of((a, b) for name, a, b in everything if CALLBACK.match(name)),
         busy_by_device=tuple(union(busy[number]) for number in range(max(busy, default=-1) + 1)),
+    )
+
+
+def without_tracing(timeline: Timeline, tracing: Intervals) -> Timeline:
+    """Without the calls of jitted functions that were made while another was being traced."""
+
+    def dispatched(calls: dict[str, Intervals]) -> dict[str, Intervals]:
+        kept = {name: spans[~contains(tracing, spans[:, 0])] for name, spans in calls.items()}
+        return {name: spans for name, spans in kept.items() if len(spans)}
+
+    return replace(
+        timeline,
+        dispatches=dispatched(timeline.dispatches),
+        by_thread=tuple(dispatched(calls) for calls in timeline.by_thread),
     )
 
 

@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from perfdoctor.observe.agent.compilation import CompilationWatch
+from perfdoctor.observe.agent.compilation import (
+    CACHE_HIT,
+    CACHE_MISS,
+    RECOMPILED,
+    CompilationWatch,
+)
 
 NEW_TYPES = """\
 TRACING CACHE MISS at /home/me/train.py:7:20 (<module>):
@@ -50,6 +55,19 @@ phases = [event.phase for event in watch.events if event.function == "step"]
 reason = watch.reasons["step"]
 quiet = watch.quiet_for_s()
 print(json.dumps({"phases": phases, "reason": reason, "quiet": quiet}))
+"""
+CACHED = """
+import json, sys
+import jax
+from perfdoctor.observe.agent.compilation import CompilationWatch
+
+watch = CompilationWatch()
+watch.install(jax)
+jax.config.update("jax_compilation_cache_dir", sys.argv[1])
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+jax.jit(lambda x: x + 1)(jax.numpy.zeros(4)).block_until_ready()
+print(json.dumps(list(watch.cache.values())))
 """
 
 
@@ -157,6 +175,68 @@ def test_a_compilation_without_lowering_leaves_nothing_open() -> None:
     watch(COMPILE, 0.1, fun_name="step")
     watch(LOWER, 0.1, fun_name="step")
     assert watch.quiet_for_s() == 0.0
+
+
+def compiled(watch: CompilationWatch, function: str, times: int, seconds: float = 0.1) -> None:
+    """A function is compiled so often, each time for so long."""
+    for _ in range(times):
+        watch(TRACE, seconds / 2, fun_name=function)
+        watch(LOWER, seconds / 4, fun_name=function)
+        watch(COMPILE, seconds / 4, fun_name=f"jit({function})")
+
+
+def test_a_function_that_is_compiled_again_and_again_never_rests() -> None:
+    watch = CompilationWatch()
+    compiled(watch, "init", 1)
+    compiled(watch, "step", RECOMPILED - 1)
+    assert not watch.never_rests()
+    compiled(watch, "step", 1)
+    assert watch.never_rests()
+
+
+def test_small_helpers_compiled_for_many_shapes_come_to_rest() -> None:
+    watch = CompilationWatch()
+    compiled(watch, "step", 1, seconds=20.0)
+    compiled(watch, "reshape", 5 * RECOMPILED, seconds=0.01)
+    assert not watch.never_rests()
+
+
+def test_many_functions_compiled_once_come_to_rest() -> None:
+    watch = CompilationWatch()
+    for number in range(5 * RECOMPILED):
+        compiled(watch, f"layer_{number}", 1)
+    assert not watch.never_rests()
+
+
+def test_nothing_compiled_is_at_rest() -> None:
+    assert not CompilationWatch().never_rests()
+
+
+def test_hits_and_misses_of_the_cache_are_counted() -> None:
+    watch = CompilationWatch()
+    for name in (CACHE_MISS, CACHE_HIT, CACHE_HIT, "/jax/checkpoint/restore"):
+        watch.count(name, extra="x")
+    assert watch.cache == {CACHE_HIT: 2, CACHE_MISS: 1}
+
+
+def test_two_watches_count_for_themselves() -> None:
+    first, second = CompilationWatch(), CompilationWatch()
+    first.count(CACHE_HIT)
+    assert second.cache[CACHE_HIT] == 0
+
+
+def cached(folder: Path) -> tuple[int, int]:
+    """Hits and misses of a run of the installed jax."""
+    command = [sys.executable, "-c", CACHED, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    hits, misses = json.loads(done.stdout)
+    return hits, misses
+
+
+def test_the_cache_of_the_installed_jax_is_watched(tmp_path: Path) -> None:
+    hits, misses = cached(tmp_path)
+    assert hits == 0 and misses > 0
+    assert cached(tmp_path) == (misses, 0)
 
 
 def test_the_installed_jax_is_understood(tmp_path: Path) -> None:

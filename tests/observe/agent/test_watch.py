@@ -7,6 +7,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import pytest
+
+from perfdoctor.schema.digest import Digest
+
 TRAINING = """
 import jax, jax.numpy as jnp, sys
 step = jax.jit(lambda p, x: p + jnp.tanh(x @ p).mean(), donate_argnums=0)
@@ -58,13 +63,56 @@ def test_an_exception_of_the_program_is_its_own(tmp_path: Path) -> None:
     assert answer.stderr.splitlines()[-1] == "ValueError: mine"
 
 
-def test_a_training_run_is_traced_when_steady_and_then_asked_to_stop(tmp_path: Path) -> None:
-    answer = watched(tmp_path, TRAINING)
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a training run that was watched until it was asked to stop."""
+    folder = tmp_path_factory.mktemp("trained")
+    answer = watched(folder, TRAINING)
     assert (answer.returncode, answer.stdout) == (0, "begins\nends\n")
-    seen = recording(tmp_path)
+    return folder
+
+
+def test_a_training_run_is_traced_when_steady_and_then_asked_to_stop(trained: Path) -> None:
+    seen = recording(trained)
     assert seen["window"]["steady"]
     assert seen["window"]["end_ns"] > seen["window"]["start_ns"]
     assert {event["function"] for event in seen["compiles"]} >= {"<lambda>"}
     assert len(seen["samples"]) > 20
     assert seen["live_objects"] > 1000
-    assert list((tmp_path / "recording" / "trace").rglob("*.xplane.pb"))
+    assert list((trained / "recording" / "trace").rglob("*.xplane.pb"))
+
+
+def test_its_memory_is_sampled_over_the_window(trained: Path) -> None:
+    seen = recording(trained)
+    instants = [sample["at_s"] for sample in seen["memory_samples"]]
+    assert len(instants) >= 3
+    assert instants == sorted(instants)
+    assert [8, 64] in [each["shape"] for each in seen["arrays"]]
+    assert {len(each["counts"]) for each in seen["arrays"]} == {len(instants)}
+    assert min(seen["peak_rss_bytes"], seen["rss_bytes"]) > 0
+
+
+def test_its_threads_are_counted(trained: Path) -> None:
+    threads = recording(trained)["threads"]
+    assert threads["ran"] >= 1
+    assert sum(threads["by_name"].values()) >= threads["ran"]
+    assert threads["children"] == 0
+
+
+def test_its_programs_are_written_down(trained: Path) -> None:
+    seen = recording(trained)
+    (step,) = (each for each in seen["executables"] if each["name"] == "jit__lambda")
+    assert step["alias_bytes"] == 4 * 64 * 64
+    assert (trained / "recording" / "executables" / step["file"]).exists()
+    assert seen["failures"] == {}
+
+
+def test_the_digest_understands_what_was_recorded(trained: Path) -> None:
+    folder = trained / "recording"
+    command = [sys.executable, "-m", "perfdoctor.observe.digest", str(folder)]
+    subprocess.run(command, check=True)
+    found = msgspec.json.decode((folder / "digest.json").read_bytes(), type=Digest)
+    assert found.steps is not None and found.executable is not None
+    assert (found.steps.function, found.steps.threads) == ("<lambda>", 1)
+    assert len(found.steps.busy_shares) == recording(trained)["devices"]
+    assert "executable" not in found.not_measured

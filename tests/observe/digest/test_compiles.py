@@ -1,6 +1,6 @@
 import pytest
 
-from perfdoctor.observe.digest.compiles import compiles_of
+from perfdoctor.observe.digest.compiles import compiles_of, tracing_of
 from perfdoctor.schema.recording import CompileEvent, Recording
 
 S = 1_000_000_000
@@ -73,3 +73,24 @@ def test_the_reason_goes_with_its_function() -> None:
 
 def test_nothing_compiled() -> None:
     assert compiles_of(recording()) == ()
+
+
+def test_the_part_of_xla_is_kept_apart() -> None:
+    (found,) = compiles_of(
+        recording(event(TRACE, "step", 0.5, 1.0), event(COMPILE, "step", 2.0, 3.0))
+    )
+    assert (found.seconds, found.backend_s) == (2.5, 2.0)
+
+
+def test_tracing_lasts_as_long_as_its_phase() -> None:
+    run = recording(event(TRACE, "step", 0.5, 1.0), event(COMPILE, "step", 2.0, 3.0))
+    assert tracing_of(run).tolist() == [[5 * S + S // 2, 6 * S]]
+
+
+def test_a_function_traced_inside_another_adds_nothing() -> None:
+    run = recording(event(TRACE, "inner", 0.2, 0.8), event(TRACE, "step", 1.0, 1.0))
+    assert tracing_of(run).tolist() == [[5 * S, 6 * S]]
+
+
+def test_no_tracing_where_nothing_was_compiled() -> None:
+    assert tracing_of(recording()).shape == (0, 2)

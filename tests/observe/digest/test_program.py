@@ -1,7 +1,12 @@
+import os
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from perfdoctor.observe.digest.program import batch_size, parse, read
@@ -36,6 +41,12 @@ module @jit_step attributes {mhlo.num_partitions = 1 : i32, mhlo.num_replicas = 
 } loc(#loc)
 #loc = loc(unknown)
 #loc5 = loc("jit(step)/convert_element_type"("/home/me/train.py":5:8 to :34))
+"""
+DUMPED = """
+import sys, jax, jax.numpy as jnp
+step = lambda x: jnp.tanh(x)
+step.__name__ = sys.argv[1]
+jax.jit(step)(jnp.ones(3))
 """
 
 
@@ -77,6 +88,10 @@ def test_elements_are_counted_by_their_type(program: Program) -> None:
     assert "ui8" not in program.elements_by_dtype
 
 
+def test_a_program_of_scalars_and_splats_holds_no_constants(program: Program) -> None:
+    assert program.constant_bytes == 0
+
+
 def test_the_batch_is_the_leading_size_of_the_data(program: Program) -> None:
     assert batch_size(program) == 8
 
@@ -100,6 +115,36 @@ def test_a_step_that_the_installed_jax_lowers_can_be_read() -> None:
         Argument(name="inputs", shape=(6, 2), dtype="bf16", donated=False),
     )
     assert batch_size(found) == 6
+
+
+def constant_bytes_of(function: Callable[[jax.Array], jax.Array], *shape: int) -> int:
+    """What the installed jax writes into the program of a function of one array."""
+    lowered = jax.jit(function).lower(jnp.zeros(shape, jnp.float32))
+    return parse(lowered.as_text(debug_info=True), "step").constant_bytes
+
+
+def test_arrays_that_the_step_closes_over_are_part_of_the_program() -> None:
+    table = np.arange(3000, dtype=np.float32).reshape(30, 100)
+    assert constant_bytes_of(lambda x: x @ table, 8, 30) == table.nbytes
+
+
+@pytest.mark.parametrize(("dtype", "size"), [("int8", 1), ("bfloat16", 2), ("int32", 4)])
+def test_a_constant_counts_with_the_bytes_of_its_type(dtype: str, size: int) -> None:
+    table = jnp.arange(100, dtype=dtype)
+    assert constant_bytes_of(lambda x: x + table, 100) == 100 * size
+
+
+def test_a_constant_of_one_value_takes_no_space() -> None:
+    assert constant_bytes_of(lambda x: x + np.ones(1000, np.float32), 1000) == 0
+
+
+def test_a_constant_inside_a_loop_is_found() -> None:
+    table = np.arange(50, dtype=np.float32)
+
+    def step(x: jax.Array) -> jax.Array:
+        return jax.lax.fori_loop(0, 3, lambda _, x: x * table, x)
+
+    assert constant_bytes_of(step, 50) == table.nbytes
 
 
 def with_arguments(*shapes: tuple[int, ...], results: int = 0) -> Program:
@@ -142,11 +187,16 @@ def test_the_newest_dump_of_a_function_is_read(tmp_path: Path) -> None:
     assert len(found.arguments) == 4
 
 
-def test_a_lambda_is_found_under_the_name_that_files_can_have(tmp_path: Path) -> None:
-    (tmp_path / "jax_ir0001_jit__lambda__compile.mlir").write_text(STEP)
-    found = read(tmp_path, "<lambda>")
+@pytest.mark.parametrize("name", ["<lambda>", "step_", "_step", "über"])
+def test_a_step_is_found_where_the_installed_jax_dumps_it(tmp_path: Path, name: str) -> None:
+    subprocess.run(
+        [sys.executable, "-c", DUMPED, name],
+        env={**os.environ, "JAX_DUMP_IR_TO": str(tmp_path), "JAX_DUMP_IR_MODES": "stablehlo"},
+        check=True,
+    )
+    found = read(tmp_path, name)
     assert found is not None
-    assert found.function == "<lambda>"
+    assert (found.function, found.arguments[0].shape) == (name, (3,))
 
 
 def test_no_program_where_none_was_dumped(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,10 +32,11 @@ def timeline(
     dispatches: Intervals | dict[str, Intervals],
     busy: Intervals,
     waits: Iterable[tuple[int, int]] | Intervals = (),
+    **more: Any,
 ) -> Timeline:
     if not isinstance(dispatches, dict):
         dispatches = {"step": dispatches}
-    return Timeline(dispatches=dispatches, waits=union(waits), busy=busy)
+    return Timeline(dispatches=dispatches, waits=union(waits), busy=busy, **more)
 
 
 def recording(
@@ -225,6 +227,112 @@ def test_op_by_op_the_commonest_number_of_calls_marks_the_step() -> None:
 
 def test_a_function_called_once_is_no_step() -> None:
     assert step_function(timeline({"evaluate": every_step(0, 9, 1)}, every_step(1, 4))) is None
+
+
+def test_the_window_is_placed_in_the_run() -> None:
+    run = recording()
+    run.start_ns = -2_000 * MS
+    steps = seen(timeline(DISPATCHES, every_step(1, 4)), run)
+    assert (steps.began_s, steps.window_s) == (2.0, 0.21)
+
+
+def test_waits_are_counted_in_the_steps_that_count() -> None:
+    waits = union([*every_step(1, 2).tolist(), *every_step(3, 4).tolist()])
+    steps = seen(timeline(DISPATCHES, every_step(1, 9), waits), recording())
+    assert steps.waits == 2.0
+
+
+def test_waits_outside_of_the_steps_do_not_count() -> None:
+    late = [(300 * MS, 301 * MS)]
+    assert seen(timeline(DISPATCHES, every_step(1, 9), late), recording()).waits == 0.0
+
+
+def test_uploads_are_counted_and_copies_timed() -> None:
+    twice = np.concatenate([every_step(0.1, 0.3), every_step(0.2, 0.5)])
+    more = {"uploads": twice, "copies": union([*every_step(0.1, 0.5), *every_step(2, 4)])}
+    steps = seen(timeline(DISPATCHES, every_step(1, 9), **more), recording())
+    assert steps.uploads == 2.0
+    assert steps.upload_ms == pytest.approx(2.4)
+
+
+def test_callbacks_are_counted_one_by_one_and_their_time_once() -> None:
+    both = np.concatenate([every_step(2, 5), every_step(3, 6)])
+    steps = seen(timeline(DISPATCHES, every_step(1, 9), callbacks=both), recording())
+    assert steps.callbacks == 2.0
+    assert steps.callback_ms == pytest.approx(4.0)
+
+
+def test_where_nothing_is_copied_or_called_back_nothing_is_counted() -> None:
+    steps = seen(timeline(DISPATCHES, every_step(1, 9)), recording())
+    assert (steps.uploads, steps.upload_ms, steps.callbacks, steps.callback_ms) == (0, 0, 0, 0)
+    assert steps.busy_shares == ()
+
+
+def test_each_device_has_its_share_of_the_time() -> None:
+    devices = (every_step(0, 8), every_step(0, 2))
+    run = recording()
+    run.devices = 2
+    steps = seen(timeline(DISPATCHES, every_step(0, 8), busy_by_device=devices), run)
+    assert steps.busy_shares == pytest.approx((0.8, 0.2))
+
+
+def test_devices_that_the_trace_does_not_show_were_idle() -> None:
+    run = recording()
+    run.devices = 4
+    steps = seen(timeline(DISPATCHES, every_step(0, 8), busy_by_device=(every_step(0, 8),)), run)
+    assert steps.busy_shares == pytest.approx((0.8, 0.0, 0.0, 0.0))
+
+
+def served(*threads: Intervals, waits: Iterable[tuple[int, int]] | Intervals = ()) -> Steps:
+    """Of a program whose threads each make these calls."""
+    calls = tuple({"predict": each} for each in threads)
+    return seen(timeline(calls[0], every_step(1, 9), waits, by_thread=calls), recording())
+
+
+def test_one_thread_makes_the_steps_by_itself() -> None:
+    steps = served(DISPATCHES)
+    assert (steps.threads, steps.call_ms, steps.time_ms) == (1, 0.0, 10.0)
+
+
+def test_the_calls_of_all_threads_are_steps() -> None:
+    steps = served(DISPATCHES, every_step(5, 6, COUNT + 1))
+    assert steps.threads == 2
+    assert steps.count == 2 * COUNT + 1
+    assert steps.time_ms == pytest.approx(5.0)
+    assert steps.call_ms == pytest.approx(10.0)
+
+
+def test_calls_at_the_same_instant_do_not_break_it() -> None:
+    steps = served(DISPATCHES, DISPATCHES, DISPATCHES)
+    assert steps.threads == 3
+    assert steps.time_ms == pytest.approx(200 / 62)
+
+
+def test_a_thread_that_calls_now_and_then_is_no_other_caller() -> None:
+    steps = served(DISPATCHES, every_step(5, 6, 1))
+    assert (steps.threads, steps.count) == (1, COUNT)
+
+
+def test_waits_of_one_of_several_threads_do_not_choose_the_steps() -> None:
+    waits = every_step(1, 9, 8)
+    assert served(DISPATCHES, waits=waits).count < COUNT
+    assert served(DISPATCHES, every_step(5, 6, COUNT + 1), waits=waits).count == 2 * COUNT + 1
+
+
+@given(
+    threads=st.lists(
+        st.lists(st.integers(0, 200), min_size=7, max_size=20, unique=True), min_size=2
+    )
+)
+def test_steps_of_threads_fill_the_time_from_the_first_call_to_the_last(
+    threads: list[list[int]],
+) -> None:
+    calls = [union((start * MS, start * MS + 1) for start in starts) for starts in threads]
+    steps = served(*calls)
+    counted = [each for each in calls if len(each) >= 0.1 * max(map(len, calls))]
+    assert steps.threads == len(counted)
+    first, last = min(each[0, 0] for each in counted), max(each[-1, 0] for each in counted)
+    assert steps.time_ms * steps.count == pytest.approx((last - first) / MS)
 
 
 SPANS = st.lists(st.tuples(st.integers(0, 400), st.integers(0, 400)), max_size=12)

@@ -1,0 +1,196 @@
+"""Each launch compiles the same programs again.
+
+What it finds
+-------------
+Runs of which a substantial part is compilation that JAX's persistent cache would save from the
+second launch on, and caches that leave out what takes less than their threshold to compile.
+
+Why it costs
+------------
+XLA needs from half a second to many minutes for a training step, each time that the program starts.
+Over a long run this is nothing; over a short one, started again and again while a model is
+developed, it is most of the waiting.
+
+How it is measured
+------------------
+jax.monitoring tells what XLA took for each program. For a run whose length is known, this is
+compared with all of it; a trial measures whole launches with an empty cache folder of their own and
+with the one that the launch before has filled. For a script the length is not known: large
+compilations are named, no more.
+
+How to fix
+----------
+`export JAX_COMPILATION_CACHE_DIR=~/.cache/jax JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0`: JAX
+itself keeps only what took a second or more.
+
+References
+----------
+JAX, "Persistent compilation cache".
+"""
+
+from perfdoctor import (
+    Change,
+    Compile,
+    CompileCache,
+    Evidence,
+    Fix,
+    Observation,
+    Outcome,
+    estimated,
+    hint,
+    issue,
+    needed,
+    not_applicable,
+    ok,
+)
+
+ID = "compile-cache"
+NEEDS = ("compiles",)
+LEAST_GAIN = 1.05
+"""Below it, a launch gains less than what is reported of any fix by default."""
+TRIED_S = 60.0
+"""A trial takes seven runs from start to end: longer ones are not tried."""
+MANY_S = 10.0
+"""Of compilation: worth a line to paste whatever the length of the run."""
+FEW = 3
+"""Compilations of the step; with more, it is compiled again and again: see recompilation."""
+THRESHOLD = "jax_persistent_cache_min_compile_time_secs"
+THRESHOLD_S = 1.0
+"""JAX's default of it."""
+SAVED, SAVED_AT_LEAST = 0.8, 0.5
+"""Of XLA's time, what reading from the cache saves; the rest is reading, and what is not kept."""
+CACHE = Fix(
+    summary="keep compiled programs from one launch to the next",
+    how="export JAX_COMPILATION_CACHE_DIR=~/.cache/jax "
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0",
+)
+APPLIED = Change(
+    env={
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    },
+    folders=("JAX_COMPILATION_CACHE_DIR",),
+    speeds_up="launch",
+)
+ALL_KEPT = Fix(
+    summary="keep the quickly compiled programs too",
+    how="export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0",
+)
+
+
+def check(observation: Observation) -> Outcome:
+    """Compares what a cache would save with the run's length, where that is known."""
+    compiles = saveable(observation)
+    if not compiles:
+        return not_applicable("nothing was compiled that a later launch would compile again")
+    cache = observation.compile_cache
+    seconds = sum(each.backend_s for each in compiles)
+    evidence = facts(compiles, cache)
+    if cache is not None and cache.folder is not None:
+        return with_cache(observation, cache, compiles, evidence)
+    run_s = length_s(observation)
+    if run_s is None:
+        text = f"XLA compiles for {seconds:.1f} s in each launch"
+        if seconds < MANY_S:
+            return ok(text, *evidence)
+        return hint(f"{text}, which a cache would save", evidence, [CACHE])
+    share = min(0.98, seconds / run_s)
+    if 1 / (1 - SAVED * share) < LEAST_GAIN:
+        return ok(f"XLA compiles for {seconds:.1f} s, {share:.1%} of the run", *evidence)
+    length = Evidence(
+        name="the run", value=round(run_s, 1), unit="s", source="steps and their time"
+    )
+    change = APPLIED if run_s <= TRIED_S else None
+    fix = Fix(summary=CACHE.summary, how=CACHE.how, change=change)
+    gain = estimated(1 / (1 - SAVED * share), 1 / (1 - SAVED_AT_LEAST * share), 1 / (1 - share))
+    summary = (
+        f"XLA compiles for {seconds:.1f} s in each launch, {share:.0%} of a run of {run_s:.0f} s"
+    )
+    return issue(summary, [*evidence, length], [fix], gain)
+
+
+def here(observation: Observation) -> list[Evidence]:
+    """The cache's settings in the environment."""
+    names = ("JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS")
+    env = observation.environment
+    return [
+        Evidence(name=name, value=env.get(name), unit="", source="environment") for name in names
+    ]
+
+
+def saveable(observation: Observation) -> list[Compile]:
+    """Without what the step compiles again and again: that is no matter of a cache."""
+    step = observation.steps.function if observation.steps else None
+    seen: set[str] = set()
+    found = []
+    for each in needed(observation.compiles):
+        if each.backend_s > 0 and not (each.function == step and step in seen):
+            found.append(each)
+        seen.add(each.function)
+    return found
+
+
+def length_s(observation: Observation) -> float | None:
+    """Of the whole run, from its start; None if it can't be told how long its steps take."""
+    workload, steps = observation.target.workload, observation.steps
+    if workload is None or steps is None or workload.inference.clients:
+        return None
+    if sum(each.function == steps.function for each in needed(observation.compiles)) > FEW:
+        return None
+    started_s = max(each.at_s for each in saveable(observation))
+    return max(1e-9, started_s + workload.training.steps * steps.time_ms / 1e3)
+
+
+def with_cache(
+    observation: Observation, cache: CompileCache, compiles: list[Compile], evidence: list[Evidence]
+) -> Outcome:
+    """Whether the cache is allowed to keep what takes time."""
+    threshold_s = kept_from_s(observation)
+    short_s = sum(each.backend_s for each in compiles if each.backend_s < threshold_s)
+    run_s = length_s(observation)
+    matters = (
+        short_s >= MANY_S
+        if run_s is None
+        else 1 / (1 - SAVED * min(0.98, short_s / run_s)) >= LEAST_GAIN
+    )
+    if cache.hits or not matters:
+        return ok(f"the cache is in use: {cache.hits} hits, {cache.misses} written", *evidence)
+    count = sum(each.backend_s < threshold_s for each in compiles)
+    summary = (
+        f"the cache keeps nothing that compiles in less than {threshold_s:g} s: "
+        f"{count} programs, {short_s:.1f} s in each launch"
+    )
+    name = f"{THRESHOLD} (jax's default: {THRESHOLD_S:g})"
+    told = Evidence(name="kept from", value=threshold_s, unit="s", source=name)
+    return hint(summary, [*evidence, told], [ALL_KEPT])
+
+
+def kept_from_s(observation: Observation) -> float:
+    """Programs that compile more quickly are not written to the cache."""
+    for each in observation.settings or ():
+        if each.name == THRESHOLD and isinstance(each.value, int | float):
+            return float(each.value)
+    return THRESHOLD_S
+
+
+def facts(compiles: list[Compile], cache: CompileCache | None) -> list[Evidence]:
+    """What XLA took, most for which program, and the cache."""
+    source = "jax.monitoring: backend_compile_duration"
+    longest = max(compiles, key=lambda each: each.backend_s)
+    seconds = sum(each.backend_s for each in compiles)
+    found = [
+        Evidence(name="XLA", value=round(seconds, 2), unit="s", source=source),
+        Evidence(name="programs", value=len(compiles), unit="", source=source),
+        Evidence(name=longest.function, value=round(longest.backend_s, 2), unit="s", source=source),
+    ]
+    if cache is None:
+        return found
+    folder = "jax_compilation_cache_dir"
+    return [
+        *found,
+        Evidence(name="cache", value=cache.folder, unit="", source=folder),
+        Evidence(name="hits", value=cache.hits, unit="", source="jax.monitoring: cache_hits"),
+        Evidence(
+            name="written", value=cache.misses, unit="", source="jax.monitoring: cache_misses"
+        ),
+    ]

@@ -1,0 +1,174 @@
+"""The step calls back to Python.
+
+What it finds
+-------------
+`jax.pure_callback`, `io_callback`, `jax.debug.print` and `jax.debug.callback` inside the step, and
+computations that a setting pins to the CPU beside an accelerator.
+
+Why it costs
+------------
+The device stops at the call, its arguments are copied to the host, Python computes under its lock,
+and the result goes back. About ten times slower than the same in jnp, and nothing logs it.
+
+How it is measured
+------------------
+The step's program names the callbacks and the lines they stand in; the profiler's timeline says how
+often they ran and for how long. A callback that rarely runs costs nothing. The estimate's low end
+is half of their time, since other operations may go on meanwhile.
+
+How to fix
+----------
+Compute it with jnp inside the step; return the value from the step and print or save it outside,
+every 100 steps; or put the callback under `jax.lax.cond(step % 100 == 0, …)`.
+
+References
+----------
+jax#31319 (callbacks ten times slower). JAX, "External callbacks". Deeplearning4j, "Performance
+debugging", step 8.
+"""
+
+from perfdoctor import (
+    Callback,
+    Change,
+    Evidence,
+    Fix,
+    Gain,
+    Observation,
+    Outcome,
+    Program,
+    Steps,
+    estimated,
+    hint,
+    issue,
+    needed,
+    ok,
+    place,
+)
+
+ID = "cpu-only-ops"
+NEEDS = ("program", "steps")
+LEAST_SHARE = 0.01
+"""Of a step: less is within the noise of any run."""
+OFTEN = 0.1
+"""Callbacks a step: fewer are on purpose, every so many steps."""
+
+
+def check(observation: Observation) -> Outcome:
+    """Reads the callbacks from the program and their time from the steps."""
+    program, steps = needed(observation.program), needed(observation.steps)
+    evidence = facts(program, steps)
+    pin = pinned(observation)
+    if pin is not None:
+        summary = "a setting computes on the CPU beside an accelerator"
+        return hint(summary, evidence, [pin])
+    if not program.callbacks and steps.callbacks <= 0:
+        return ok("the step does not call back to Python", *evidence)
+    fixes = [fix(observation)]
+    if steps.callback_ms > 0 and steps.callback_ms >= LEAST_SHARE * steps.time_ms:
+        return issue(summary_of(program, steps), evidence, fixes, gain(steps))
+    unseen = steps.callbacks <= 0 or steps.callback_ms <= 0
+    on_cpu = observation.backend is None or observation.backend.platform == "cpu"
+    if unseen or (steps.callbacks >= OFTEN and not on_cpu):
+        return hint(summary_of(program, steps), evidence, fixes)
+    took = f"{steps.callback_ms:.3f} ms a step"
+    return ok(f"calls back to Python {steps.callbacks:.2f} times a step, {took}", *evidence)
+
+
+def summary_of(program: Program, steps: Steps) -> str:
+    """Which callback, where, how often, how long."""
+    text = "a callback"
+    if program.callbacks:
+        first = program.callbacks[0]
+        more = len(program.callbacks) - 1
+        text = f"{first.kind} in {first.function} ({place(first.file, first.line)})"
+        text += f" and {more} more" if more else ""
+    verb = "calls" if len(program.callbacks) <= 1 else "call"
+    text = f"{text} {verb} back to Python"
+    if steps.callbacks <= 0 or steps.callback_ms <= 0:
+        return f"{text}; how long that takes is not in the trace"
+    return f"{text} {steps.callbacks:.1f} times a step, {steps.callback_ms:.2f} ms in all"
+
+
+def gain(steps: Steps) -> Gain:
+    """Without the callbacks: half of their time at least, and what the device waits around them."""
+    whole = max(steps.time_ms, 1e-9)
+    took = min(steps.callback_ms, 0.9 * whole)
+
+    def without(part: float) -> float:
+        return whole / (whole - part)
+
+    sure = max(0.0, took / 2 - 2 * steps.standard_error_ms)
+    most = min(1.5 * took, 0.95 * whole)
+    return estimated(speedup=without(0.75 * took), low=without(sure), high=without(most))
+
+
+def pinned(observation: Observation) -> Fix | None:
+    """A setting that moves computations from the accelerator to the CPU."""
+    if observation.backend is None or observation.backend.platform == "cpu":
+        return None
+    for setting in observation.settings or ():
+        if setting.name != "jax_default_device" or "cpu" not in str(setting.value).lower():
+            continue
+        if setting.origin == "environment":
+            change = Change(env={"JAX_DEFAULT_DEVICE": None})
+            return Fix(
+                summary="compute on the accelerator",
+                how="unset JAX_DEFAULT_DEVICE",
+                change=change,
+                changes_results="numerics",
+            )
+        return Fix(
+            summary="compute on the accelerator",
+            how='remove jax.config.update("jax_default_device", …)',
+            changes_results="numerics",
+        )
+    return None
+
+
+def facts(program: Program, steps: Steps) -> list[Evidence]:
+    """How often, how long, and each callback's line."""
+    return [
+        Evidence(name="callbacks", value=steps.callbacks, unit="a step", source="trace"),
+        Evidence(name="in callbacks", value=steps.callback_ms, unit="ms/step", source="trace"),
+        *(
+            Evidence(
+                name=each.kind,
+                value=each.function,
+                unit="",
+                source=place(each.file, each.line),
+            )
+            for each in program.callbacks[:5]
+        ),
+    ]
+
+
+def fix(observation: Observation) -> Fix:
+    """For a workload its choice; for a script what to write, by the callback's kind."""
+    workload = observation.target.workload
+    if workload is not None and workload.training.callback != "none":
+        return Fix(
+            summary="compute it inside the step, print nothing there",
+            how='[training] callback = "none"',
+            change=Change(workload={"training.callback": "none"}),
+        )
+    callbacks = needed(observation.program).callbacks
+    return advice(callbacks[0] if callbacks else None)
+
+
+def advice(callback: Callback | None) -> Fix:
+    """What to write in place of a callback."""
+    if callback is not None and callback.kind.startswith("pure"):
+        return Fix(
+            summary="compute it with jnp inside the step",
+            how="replace jax.pure_callback(f, …) by the same in jnp, or call f outside the step",
+            changes_results="numerics",
+        )
+    if callback is not None and callback.kind.startswith("debug"):
+        return Fix(
+            summary="print it rarely",
+            how="jax.lax.cond(step % 100 == 0, lambda: jax.debug.print(…), lambda: None)",
+        )
+    return Fix(
+        summary="return the value from the step, and save it outside",
+        how="state, value = step(state, batch)  # every 100 steps: log(float(value))",
+    )

@@ -1,0 +1,202 @@
+"""NVIDIA's libraries for neural networks are missing, too old, or passed over.
+
+What it finds
+-------------
+A library of CUDA that could not be loaded or is older than jax's plugin was compiled for; a plugin
+of another version than jaxlib; convolutions and attention in half precision that XLA computes with
+kernels of its own where cuDNN has faster ones.
+
+Why it costs
+------------
+Without cuDNN a convolution can't run at all. Beside it, cuDNN's kernels are chosen by measurement
+for each shape, and its fused attention never writes the matrix of scores to memory.
+
+How it is measured
+------------------
+jax's plugin tells the versions that it loaded and those it was built for. What the compiled step
+calls (`__cudnn$conv…`, `__cudnn$fmha…`) is laid beside the convolutions and products of the
+program. What a passed-over kernel costs can't be seen, so that is a hint.
+
+How to fix
+----------
+`pip install -U "jax[cuda13]"` or `"jax[cuda12]"` brings plugin and libraries that fit each other.
+For attention call `jax.nn.dot_product_attention(q, k, v, implementation="cudnn")`.
+
+References
+----------
+Deeplearning4j, "Performance debugging", cuDNN. JAX, "Installation"; `jax.nn.dot_product_attention`.
+"""
+
+import re
+from itertools import product
+
+from perfdoctor import (
+    Backend,
+    Evidence,
+    Fix,
+    Layer,
+    Observation,
+    Outcome,
+    hint,
+    issue,
+    needed,
+    not_applicable,
+    ok,
+    place,
+)
+
+ID = "cudnn"
+NEEDS = ()
+PLUGIN = re.compile(r"^jax-cuda(\d+)-plugin$")
+SCALES = {"cupti": 1, "cuda": 10}
+"""jax compares versions without their last digits: two for most, which are the patch."""
+PACKED = {"cudnn": 10_000, "cublas": 10_000}
+"""The factor of the major version in these numbers; cuDNN 8 and others use 1000."""
+LEAST_SHARE = 0.1
+"""Of the forward pass: what takes less gains little by a faster kernel."""
+HALF = ("bf16", "f16")
+FUSED = 'jax.nn.dot_product_attention(q, k, v, implementation="cudnn")'
+
+
+def check(observation: Observation) -> Outcome:
+    """Looks at the libraries first, then at what the step calls."""
+    if observation.backend is None and not observation.gpus:
+        return not_applicable("there is no NVIDIA GPU")
+    backend = needed(observation.backend)
+    if backend.platform not in ("gpu", "cuda"):
+        where = "CPU" if backend.platform == "cpu" else backend.platform.upper()
+        return not_applicable(f"the computation runs on the {where}, not on an NVIDIA GPU")
+    if not observation.gpus and not backend.libraries:
+        return not_applicable("no NVIDIA GPU is in use")
+    evidence = facts(observation, backend)
+    faults = broken(backend)
+    if faults:
+        fixes = [Fix(summary="install the libraries that fit", how=install(observation))]
+        say = issue if observation.steps is None else hint
+        return say("; ".join(faults), evidence, fixes)
+    found = mismatch(observation) + passed_over(observation)
+    if found:
+        return hint("; ".join(text for text, _ in found), evidence, [fix for _, fix in found])
+    return ok(f"{len(backend.libraries)} CUDA libraries loaded, none too old", *evidence)
+
+
+def broken(backend: Backend) -> list[str]:
+    """Libraries that jax can't use."""
+    found = []
+    for library in backend.libraries:
+        built, scale = library.built_for, SCALES.get(library.name.lower(), 100)
+        if library.loaded is None:
+            needs = "; convolutions fail" if library.name.lower() == "cudnn" else ""
+            found.append(f"{library.name} could not be loaded{needs}")
+        elif built is not None and library.loaded // scale < built // scale:
+            has, wants = version(library.name, library.loaded), version(library.name, built)
+            found.append(f"{library.name} {has} is older than {wants}, which jax was built for")
+    return found
+
+
+def version(name: str, number: int) -> str:
+    """91002 as 9.10.2; the number itself where its form is not known."""
+    name = name.lower()
+    if name not in PACKED:
+        return str(number)
+    major = PACKED[name] if number >= PACKED[name] else 1_000
+    return f"{number // major}.{number % major // 100}.{number % 100}"
+
+
+def mismatch(observation: Observation) -> list[tuple[str, Fix]]:
+    """A plugin that was made for another jaxlib."""
+    packages = observation.libraries.packages if observation.libraries else {}
+    jaxlib = packages.get("jaxlib")
+    return [
+        (
+            f"{name} {each} and jaxlib {jaxlib} do not match",
+            Fix(summary="install one version of both", how=install(observation)),
+        )
+        for name, each in packages.items()
+        if PLUGIN.match(name) and jaxlib is not None and each != jaxlib
+    ]
+
+
+def passed_over(observation: Observation) -> list[tuple[str, Fix]]:
+    """Convolutions and attention for which the step does not call cuDNN."""
+    program, executable = observation.program, observation.executable
+    if program is None or executable is None:
+        return []
+    called = tuple(executable.custom_calls)
+    found = []
+    total = max(1.0, sum(layer.flops for layer in program.layers))
+    wide = [each for each in program.layers if each.kind == "convolution" and any_wide(each)]
+    if sum(e.flops for e in wide) >= LEAST_SHARE * total and not calls(called, "__cudnn$conv"):
+        where = place(wide[0].file, wide[0].line)
+        fix = Fix(
+            summary="let XLA call cuDNN for convolutions",
+            how=f"unset XLA_FLAGS; {install(observation)}",
+        )
+        found.append((f"the convolutions ({where}) do not use cuDNN", fix))
+    scores = attention(observation)
+    if scores and scores.flops >= LEAST_SHARE * total and not calls(called, "__cudnn$fmha"):
+        where = f"{scores.function}, {place(scores.file, scores.line)}"
+        fix = Fix(summary="use cuDNN's fused attention", how=FUSED, changes_results="numerics")
+        found.append((f"attention ({where}) is not fused", fix))
+    return found
+
+
+def any_wide(layer: Layer) -> bool:
+    """Not 1 by 1: XLA makes a matrix product of such a convolution."""
+    return any(size > 1 for size in layer.kernel)
+
+
+def calls(called: tuple[str, ...], prefix: str) -> bool:
+    """Whether the step calls a target with this beginning."""
+    return any(name.startswith(prefix) for name in called)
+
+
+def attention(observation: Observation) -> Layer | None:
+    """The product that makes attention's scores: one more sums over the positions it yields."""
+    program = needed(observation.program)
+    if not any(name.endswith(".exponential") for name in program.operations):
+        return None
+    sizes = {size for argument in program.data for size in argument.shape[1:]}
+    positions = sizes | {size - 1 for size in sizes}
+    products = [e for e in program.layers if e.kind == "product" and e.dtype in HALF]
+    for scores, mixing in product(products, products):
+        same = (scores.function, scores.file) == (mixing.function, mixing.file)
+        fit = (scores.outputs, scores.inputs) == (mixing.inputs, mixing.outputs)
+        if scores is not mixing and same and fit and scores.outputs in positions:
+            return scores
+    return None
+
+
+def install(observation: Observation) -> str:
+    """The extra of jax that is in use, or else the one that the driver can run."""
+    packages = observation.libraries.packages if observation.libraries else {}
+    majors = [int(match[1]) for name in packages if (match := PLUGIN.match(name))]
+    if not majors and observation.gpus:
+        driver = observation.gpus[0].cuda_driver_version.partition(".")[0]
+        majors = [13 if driver.isdigit() and int(driver) >= 13 else 12]
+    return f'pip install -U "jax[cuda{max(majors, default=12)}]"'
+
+
+def facts(observation: Observation, backend: Backend) -> list[Evidence]:
+    """Versions, and what the step calls of cuDNN."""
+    found = [
+        Evidence(
+            name=each.name,
+            value=None if each.loaded is None else version(each.name, each.loaded),
+            unit="" if each.built_for is None else f"for {version(each.name, each.built_for)}",
+            source="jax's CUDA plugin",
+        )
+        for each in backend.libraries
+    ]
+    packages = observation.libraries.packages if observation.libraries else {}
+    found += [
+        Evidence(name=name, value=each, unit="", source="installed packages")
+        for name, each in packages.items()
+        if name == "jaxlib" or PLUGIN.match(name)
+    ]
+    targets = observation.executable.custom_calls if observation.executable else {}
+    return found + [
+        Evidence(name=name, value=count, unit="calls", source="compiled step")
+        for name, count in targets.items()
+        if name.startswith("__cudnn$")
+    ]

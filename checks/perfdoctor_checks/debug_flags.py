@@ -1,0 +1,192 @@
+"""Aids for debugging are switched on.
+
+What it finds
+-------------
+Settings of JAX, flags of XLA and variables of Python that help to find errors and were left on:
+`jax_debug_nans`, `jax_disable_jit`, transfer guards that log, dumps, Python's development mode.
+
+Why it costs
+------------
+`jax_debug_nans` and `jax_debug_infs` search the results of each call before the next may begin: 5 %
+at 3 MB of parameters, 1.6 times at 8 MB. `jax_disable_jit` runs each operation by itself. Python's
+debugging allocators slow all of Python. `jax_enable_checks`, `jax_check_tracer_leaks`,
+`jax_log_compiles` and dumps cost while something is compiled, and nothing after (measured).
+
+How it is measured
+------------------
+The settings in force are read from the running jax, and the environment beside them. What an aid
+costs is not in the observation: a trial without it decides whether this is an issue.
+
+How to fix
+----------
+Unset the variable, or remove the `jax.config.update` from the code; switch it on when a NaN is to
+be found.
+
+References
+----------
+JAX, "Introduction to debugging": flags; "Transfer guard". Python, "Development Mode".
+"""
+
+import re
+from dataclasses import dataclass
+
+from perfdoctor import (
+    Change,
+    Evidence,
+    Fix,
+    Observation,
+    Outcome,
+    Setting,
+    hint,
+    needed,
+    ok,
+)
+
+ID = "debug-flags"
+NEEDS = ("settings",)
+SEARCHED = "the results of each call are fetched and searched"
+LOGGED = "it writes a line for each transfer"
+COSTLY = {
+    "jax_debug_nans": SEARCHED,
+    "jax_debug_infs": SEARCHED,
+    "jax_disable_jit": "nothing is jitted, each operation runs by itself",
+    "jax_debug_key_reuse": "each call with a random key is checked",
+    "jax_disable_most_optimizations": "XLA leaves the program nearly as it is written",
+    "jax_transfer_guard": LOGGED,
+    "jax_transfer_guard_host_to_device": LOGGED,
+    "jax_transfer_guard_device_to_host": LOGGED,
+    "jax_transfer_guard_device_to_device": LOGGED,
+}
+"""Settings that slow each step, and how."""
+WHILE_COMPILING = (
+    "jax_enable_checks",
+    "jax_check_tracer_leaks",
+    "jax_log_compiles",
+    "jax_log_checkpoint_residuals",
+    "jax_distributed_debug",
+    "jax_debug_log_modules",
+)
+"""Settings that cost nothing once everything is compiled."""
+OFF = (False, None, 0, "", "0", "false", "allow", "disallow", "disallow_explicit", "off")
+"""A transfer guard that forbids costs nothing: it raises."""
+SLOW_FLAG = re.compile(
+    r"--xla_(hlo_profile|dump_hlo_(unoptimized_)?snapshots|disable_all_hlo_passes"
+    r"|llvm_disable_expensive_passes)(=(true|1))?|--xla_backend_optimization_level=[012]"
+)
+DUMP_FLAG = re.compile(r"--xla_dump_\w+(=(?!false$|0$).*)?")
+PYTHON = {
+    "PYTHONDEVMODE": re.compile(r".+"),
+    "PYTHONTRACEMALLOC": re.compile(r"[1-9]\d*"),
+    "PYTHONMALLOC": re.compile(r"\w*debug"),
+}
+"""Variables, and the values that switch an aid on."""
+
+
+@dataclass(frozen=True)
+class Aid:
+    """Something that is switched on."""
+
+    name: str
+    value: str
+    source: str
+    effect: str | None
+    """What it does to each step; None: it costs only while something is compiled."""
+    removed: tuple[str, str | None] | None = None
+    """The environment variable that switches it off, and its new value."""
+
+
+def check(observation: Observation) -> Outcome:
+    """Lists what is on; those that slow the steps first."""
+    settings = needed(observation.settings)
+    found = [*from_settings(settings), *from_python(observation), *from_xla(observation)]
+    found += dumps(observation)
+    found.sort(key=lambda aid: aid.effect is None)
+    if not found:
+        count = Evidence(name="settings changed", value=len(settings), unit="", source="jax.config")
+        return ok("no aid for debugging is switched on", count)
+    evidence = [
+        Evidence(name=aid.name, value=aid.value, unit="", source=aid.source) for aid in found
+    ]
+    return hint(summary(found), evidence, [fix(observation, found)])
+
+
+def summary(found: list[Aid]) -> str:
+    """What is on, and what the costliest does."""
+    names = ", ".join(dict.fromkeys(aid.name for aid in found))
+    effect = found[0].effect or "it costs while something is compiled, not after"
+    return f"{names} {'is' if len(found) == 1 else 'are'} on: {effect}"
+
+
+def from_settings(settings: tuple[Setting, ...]) -> list[Aid]:
+    """JAX's own."""
+    return [
+        Aid(
+            name=each.name,
+            value=str(each.value),
+            source=f"set in the {each.origin}",
+            effect=COSTLY.get(each.name),
+            removed=(each.name.upper(), None) if each.origin == "environment" else None,
+        )
+        for each in settings
+        if each.name in (*COSTLY, *WHILE_COMPILING) and each.value not in OFF
+    ]
+
+
+def from_python(observation: Observation) -> list[Aid]:
+    """Development mode, traced or checked allocations."""
+    env = observation.environment
+    effect = "each allocation of Python is checked or recorded"
+    return [
+        Aid(name, env[name], "the environment", effect, (name, None))
+        for name, on in PYTHON.items()
+        if name in env and on.fullmatch(env[name])
+    ]
+
+
+def from_xla(observation: Observation) -> list[Aid]:
+    """Flags in XLA_FLAGS; the others stay as they are."""
+    flags = observation.environment.get("XLA_FLAGS", "").split()
+    slow = [flag for flag in flags if SLOW_FLAG.fullmatch(flag)]
+    dump = [flag for flag in flags if DUMP_FLAG.fullmatch(flag) and flag not in slow]
+    rest = " ".join(flag for flag in flags if flag not in [*slow, *dump]) or None
+    effect = "each execution is slowed"
+    return [
+        Aid(*named(flag), "XLA_FLAGS", effect if flag in slow else None, ("XLA_FLAGS", rest))
+        for flag in [*slow, *dump]
+    ]
+
+
+def named(flag: str) -> tuple[str, str]:
+    """A flag's name and value."""
+    name, _, value = flag.partition("=")
+    return name, value or "true"
+
+
+def dumps(observation: Observation) -> list[Aid]:
+    """JAX_DUMP_IR_TO; jax.config does not tell, since the observation dumps too."""
+    folder = observation.environment.get("JAX_DUMP_IR_TO")
+    if not folder:
+        return []
+    return [Aid("JAX_DUMP_IR_TO", folder, "the environment", None, ("JAX_DUMP_IR_TO", None))]
+
+
+def fix(observation: Observation, found: list[Aid]) -> Fix:
+    """All off; a trial only where a step may get faster by it."""
+    env = dict(aid.removed for aid in found if aid.removed)
+    in_code = [aid for aid in found if aid.removed is None]
+    worth_trying = any(aid.effect for aid in found if aid.removed)
+    lines = [line(observation, name, value) for name, value in env.items()]
+    lines += [f'remove jax.config.update("{aid.name}", …)' for aid in in_code]
+    return Fix(
+        summary="switch it off, until an error is to be found",
+        how="; ".join(lines),
+        change=Change(env=env) if worth_trying else None,
+    )
+
+
+def line(observation: Observation, name: str, value: str | None) -> str:
+    """Where a variable is set or unset."""
+    workload = observation.target.workload
+    if workload is not None and name in workload.process.env:
+        return f"[process] env: {name} = {value!r}" if value else f"[process] env without {name}"
+    return f'export {name}="{value}"' if value else f"unset {name}"

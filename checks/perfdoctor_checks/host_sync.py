@@ -1,0 +1,134 @@
+"""The host waits for each step before it prepares the next.
+
+What it finds
+-------------
+Results that are read in the loop, such as `float(loss)`, `loss.item()` or `np.asarray(…)`: the host
+waits for the step to end, and only then loads the next batch and dispatches the next step.
+
+Why it costs
+------------
+JAX dispatches asynchronously: the host runs ahead and prepares while the device computes. Reading a
+result ends that overlap, and the host's own work is added to each step. Where it has none, reading
+costs nothing.
+
+How it is measured
+------------------
+The trace counts how often a step the main thread waits for a result, and for how long. The rest of
+its time is its own work; overlapped, a step would take the longer of this and the device's. The
+estimate is their ratio; on a CPU the two share the cores, so it is high there.
+
+How to fix
+----------
+Read the loss every 50 steps, or that of the step before; keep running sums on the device.
+
+References
+----------
+JAX, "Asynchronous dispatch". Deeplearning4j, "Performance debugging": listeners and their
+frequency.
+"""
+
+from perfdoctor import (
+    Change,
+    Evidence,
+    Fix,
+    Gain,
+    Observation,
+    Outcome,
+    Steps,
+    estimated,
+    issue,
+    needed,
+    not_applicable,
+    ok,
+    place,
+)
+
+ID = "host-sync"
+NEEDS = ("steps",)
+OFTEN = 0.5
+"""Waits a step: a loss read every second step still ends most of the overlap."""
+LEAST_GAIN = 1.01
+"""Below it, the host has nothing to do that the device could hide."""
+RARELY = 50
+FEWEST_MS = 1e-6
+
+
+def check(observation: Observation) -> Outcome:
+    """Compares the step with one whose host and device overlap."""
+    steps = needed(observation.steps)
+    if steps.threads > 1:
+        return not_applicable("several threads call the model, and each needs its result")
+    evidence = facts(steps)
+    if steps.waits < OFTEN:
+        return ok(f"the host waits for a result {steps.waits:.2g} times a step", *evidence)
+    if round_trips(observation, steps):
+        return ok("what the host waits for is the state that it sends back", *evidence)
+    gain = overlapped(steps)
+    if gain.speedup < LEAST_GAIN:
+        return ok("the host waits for each step, and has nothing to do meanwhile", *evidence)
+    return issue(summary(steps), evidence, [fix(observation)], gain)
+
+
+def round_trips(observation: Observation, steps: Steps) -> bool:
+    """Whether most of the state comes from the host: a matter of transfers, not of reading."""
+    program = observation.program
+    if program is None:
+        return False
+    data, all_of_it = len(program.data), len(program.arguments)
+    return (data + all_of_it) / 2 < steps.uploads <= 2 * all_of_it
+
+
+def own_work_ms(steps: Steps) -> float:
+    """What the host does besides waiting."""
+    return max(0.0, steps.time_ms - steps.wait_ms)
+
+
+def overlapped(steps: Steps) -> Gain:
+    """If the longer of device and host were all that a step takes."""
+    longer_ms = max(steps.device_busy_ms, own_work_ms(steps), FEWEST_MS)
+    speedup = max(1.0, steps.time_ms / longer_ms)
+    return estimated(speedup=speedup, low=1 + (speedup - 1) / 2, high=speedup)
+
+
+def summary(steps: Steps) -> str:
+    """How often, where, and what it holds up."""
+    text = f"the host waits for a result {steps.waits:.1f} times a step"
+    if steps.wait_places:
+        where = steps.wait_places[0]
+        text += f", most in {where.function}() ({place(where.file, where.line)})"
+    idle_ms = max(0.0, steps.time_ms - steps.device_busy_ms)
+    return f"{text}; meanwhile nothing is prepared, and the device idles {idle_ms:.2f} ms a step"
+
+
+def facts(steps: Steps) -> list[Evidence]:
+    """What the finding rests on."""
+    return [
+        Evidence(name="waits", value=round(steps.waits, 2), unit="a step", source="trace"),
+        Evidence(name="waiting", value=steps.wait_ms, unit="ms/step", source="trace"),
+        Evidence(name="host's own work", value=own_work_ms(steps), unit="ms/step", source="trace"),
+        Evidence(name="device busy", value=steps.device_busy_ms, unit="ms/step", source="trace"),
+        *(
+            Evidence(
+                name=f"waits in {each.function}",
+                value=round(each.share, 3),
+                unit="share",
+                source=place(each.file, each.line),
+            )
+            for each in steps.wait_places
+        ),
+    ]
+
+
+def fix(observation: Observation) -> Fix:
+    """Read more rarely."""
+    workload = observation.target.workload
+    if workload is not None and 0 < workload.training.log_every < 10:
+        return Fix(
+            summary=f"read the loss every {RARELY} steps",
+            how=f"[training] log_every = {RARELY}",
+            change=Change(workload={"training.log_every": RARELY}),
+        )
+    return Fix(
+        summary=f"read results every {RARELY} steps, or those of the step before",
+        how=f"if step % {RARELY} == 0: print(float(loss))",
+    )

@@ -1,0 +1,132 @@
+"""The step is dispatched operation by operation.
+
+What it finds
+-------------
+A training step, or a part of it, that runs without `jax.jit`: many small dispatches a step, and a
+device that idles between them.
+
+Why it costs
+------------
+Each operation passes through Python and is launched by itself, in 20 to 100 µs, and XLA can't fuse
+it with its neighbours. Small steps lose 5 to 170 times, large matrix products about twice; flax's
+own VAE example gains 13 times from one `@jax.jit`.
+
+How it is measured
+------------------
+The trace counts the jitted functions that the main thread calls a step (an operation outside `jit`
+is one), and the time in which it is in or between these calls while the device idles. A step of a
+few jitted functions is a style, not a fault; where the device stays busy, nothing is lost.
+
+How to fix
+----------
+Put `@jax.jit` on the whole step: loss, gradients and the optimiser's update. With equinox
+`@eqx.filter_jit`, with flax `@nnx.jit`.
+
+References
+----------
+JAX, "Just-in-time compilation"; "Gradient transformations and the training step" in optax's guide.
+"""
+
+from perfdoctor import (
+    Change,
+    Evidence,
+    Fix,
+    Gain,
+    Observation,
+    Outcome,
+    Steps,
+    estimated,
+    issue,
+    needed,
+    not_applicable,
+    ok,
+    place,
+)
+
+ID = "missing-jit"
+NEEDS = ("steps",)
+MANY = 9
+"""Dispatches a step: one to eight jitted functions are a style (accumulation, actor and critic)."""
+LEAST_SHARE = 0.01
+"""Of the step: below, the device hides the dispatching."""
+FEWEST_MS = 1e-9
+
+
+def check(observation: Observation) -> Outcome:
+    """Reads how many dispatches a step the device waits for."""
+    steps = needed(observation.steps)
+    if any(each.name == "jax_disable_jit" and each.value for each in observation.settings or ()):
+        return not_applicable("jax_disable_jit is on, so nothing is jitted: see debug-flags")
+    evidence = facts(steps)
+    calls = f"{steps.dispatches:.3g} jitted call{'s' * (round(steps.dispatches) != 1)} a step"
+    if steps.dispatches < MANY:
+        return ok(calls, *evidence)
+    if lost_ms(steps) < LEAST_SHARE * steps.time_ms:
+        return ok(f"{calls}, which keep the device busy", *evidence)
+    share = lost_ms(steps) / max(steps.time_ms, FEWEST_MS)
+    summary = (
+        f"{steps.dispatches:.0f} dispatches a step: it is not jitted as a whole, and the device "
+        f"idles {min(1.0, share):.0%} of the time between them{where(steps)}"
+    )
+    return issue(summary, evidence, [fix(observation)], jitted(steps))
+
+
+def lost_ms(steps: Steps) -> float:
+    """In and between the calls while the device idles."""
+    return max(0.0, steps.exposed_dispatch_ms) + max(0.0, steps.exposed_other_ms)
+
+
+def jitted(steps: Steps) -> Gain:
+    """Without the dispatching, and most of the Python between; fusion comes on top."""
+    whole_ms = max(steps.time_ms, FEWEST_MS)
+    lost = min(0.99, lost_ms(steps) / whole_ms)
+    dispatching = min(lost, max(0.0, steps.exposed_dispatch_ms) / whole_ms)
+    return estimated(
+        speedup=1 / (1 - lost * 0.9),
+        low=1 / (1 - dispatching * 0.75),
+        high=2 / (1 - lost),
+    )
+
+
+def where(steps: Steps) -> str:
+    """The line that is seen most between the calls."""
+    if not steps.other_places:
+        return ""
+    first = steps.other_places[0]
+    return f", most in {first.function}() ({place(first.file, first.line)})"
+
+
+def facts(steps: Steps) -> list[Evidence]:
+    """What the finding rests on."""
+    return [
+        Evidence(
+            name="dispatches", value=round(steps.dispatches, 1), unit="a step", source="trace"
+        ),
+        Evidence(
+            name="dispatch, device idle",
+            value=steps.exposed_dispatch_ms,
+            unit="ms/step",
+            source="trace",
+        ),
+        Evidence(
+            name="Python, device idle", value=steps.exposed_other_ms, unit="ms/step", source="trace"
+        ),
+        Evidence(name="device busy", value=steps.device_busy_ms, unit="ms/step", source="trace"),
+    ]
+
+
+def fix(observation: Observation) -> Fix:
+    """jit the whole step."""
+    workload = observation.target.workload
+    if workload is not None and not workload.training.jit:
+        return Fix(
+            summary="jit the step",
+            how="[training] jit = true",
+            change=Change(workload={"training.jit": True}),
+            changes_results="numerics",
+        )
+    return Fix(
+        summary="jit the whole step: loss, gradients and update in one function",
+        how="@jax.jit  # above `def step(state, batch):`; equinox: @eqx.filter_jit, flax: @nnx.jit",
+        changes_results="numerics",
+    )

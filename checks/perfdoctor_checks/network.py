@@ -1,0 +1,295 @@
+"""The network has sizes that cost more than they give.
+
+What it finds
+-------------
+Kernels beyond 7, convolutions of more than 1024 channels, dense layers beyond 2048, more than
+10 000 classes, images beyond 600 pixels, recurrences over more than 500 steps, more than 100
+layers; equal layers written out by a Python loop; on GPUs and TPUs sizes that miss the hardware's
+tiles.
+
+Why it costs
+------------
+Work grows with the square of kernel and width, and in proportion to classes, pixels and steps.
+Layers written out make the program long: XLA compiles each one again. Sizes that miss the tiles are
+padded.
+
+How it is measured
+------------------
+The step's program tells each convolution and matrix product of the forward pass, its line, its
+sizes and its share of the work. A size beyond a bound is a finding only where it takes a large part
+of the work, and then a hint: whether a smaller network does as well only its training tells. The
+kernel of the reference loop is tried.
+
+How to fix
+----------
+Two or three 3 by 3 kernels in place of a large one; fewer channels; strides before wide layers;
+`jax.lax.scan` over equal layers or time steps; truncated backpropagation; sampled or hierarchical
+softmax; multiples of 8 (GPU) or 128 (TPU).
+
+References
+----------
+Deeplearning4j, "Performance debugging", step 5: networks. JAX, "jax.lax.scan"; NVIDIA, "Matrix
+multiplication background".
+"""
+
+import math
+from collections.abc import Sequence
+
+from perfdoctor import (
+    Change,
+    Evidence,
+    Fix,
+    Layer,
+    Observation,
+    Outcome,
+    Program,
+    hint,
+    needed,
+    not_applicable,
+    ok,
+    place,
+)
+
+ID = "network"
+NEEDS = ("program",)
+KERNEL, CHANNELS, DENSE, CLASSES, PIXELS, TRIPS, DEPTH = 7, 1024, 2048, 10_000, 600, 500, 100
+"""The guide's bounds."""
+MATTERS = 0.5
+"""Of the forward pass: a layer beyond a bound that takes less does not decide the step's time."""
+WRITTEN = 8
+"""Equal layers from one line: a handful of blocks is quicker written out than scanned."""
+LONG_COMPILE_S = 5.0
+"""Below, writing layers out costs less than the import of jax."""
+GPU_TILE, TPU_TILE, PADDED = 8, 128, 1.25
+"""NVIDIA's and Google's multiples; a TPU that pads by less than a quarter is well used."""
+Reason = tuple[str, list[Fix]]
+
+
+def check(observation: Observation) -> Outcome:
+    """Compares the layers with the guide's bounds."""
+    program = needed(observation.program)
+    if not program.layers and not program.loops:
+        return not_applicable("the step has no convolutions and no matrix products")
+    reasons = [
+        *kernels(observation, program),
+        *channels(program),
+        *dense(program),
+        *images(program),
+        *recurrence(program),
+        *written_out(observation, program),
+        *tiles(observation, program),
+    ]
+    evidence = facts(observation, program)
+    if not reasons:
+        return ok(f"{len(program.layers)} kinds of layers within the guide's bounds", *evidence)
+    fixes = [fix for _, found in reasons for fix in found]
+    return hint("; ".join(text for text, _ in reasons), evidence, fixes)
+
+
+def share(program: Program, layers: Sequence[Layer]) -> float:
+    """Of the flops of the forward pass."""
+    total = sum(layer.flops for layer in program.layers)
+    return sum(layer.flops for layer in layers) / total if total > 0 else 0.0
+
+
+def named(program: Program, layers: Sequence[Layer]) -> str:
+    """The costliest of them, its line, and the share of them all."""
+    first = max(layers, key=lambda layer: layer.flops)
+    where = f"{first.function}, {place(first.file, first.line)}"
+    return f"({where}, {share(program, layers):.0%} of the forward pass)"
+
+
+def kernels(observation: Observation, program: Program) -> list[Reason]:
+    """Convolutions in two dimensions and more with large kernels."""
+    large = [e for e in program.layers if len(e.kernel) > 1 and max(e.kernel) > KERNEL]
+    workload = observation.target.workload
+    own = workload is not None and workload.model.name == "cnn" and workload.model.kernel > KERNEL
+    if not large or (not own and share(program, large) < MATTERS):
+        return []
+    size = "×".join(map(str, max(large, key=lambda layer: layer.flops).kernel))
+    text = f"a kernel of {size} {named(program, large)}"
+    if own:
+        return [(text, [smaller_kernel(3), smaller_kernel(KERNEL)])]
+    fix = Fix(
+        summary="stack small kernels",
+        how="three 3×3 convolutions in place of one 7×7, or a stride before the large one",
+        changes_results="training",
+    )
+    return [(text, [fix])]
+
+
+def smaller_kernel(size: int) -> Fix:
+    """For the reference loop."""
+    return Fix(
+        summary=f"convolve with kernels of {size} by {size}",
+        how=f"[model] kernel = {size}",
+        change=Change(workload={"model.kernel": size}),
+        changes_results="training",
+    )
+
+
+def channels(program: Program) -> list[Reason]:
+    """Convolutions with many channels."""
+    wide = [e for e in program.layers if e.kind == "convolution" and e.outputs > CHANNELS]
+    if not wide or share(program, wide) < MATTERS:
+        return []
+    most = max(layer.outputs for layer in wide)
+    fix = Fix(
+        summary="fewer channels, or a bottleneck",
+        how="reduce the channels by a 1×1 convolution before the wide one",
+        changes_results="training",
+    )
+    return [(f"{most} channels {named(program, wide)}", [fix])]
+
+
+def dense(program: Program) -> list[Reason]:
+    """One dense layer that takes most of the work, beside others; or one softmax over many."""
+    others = len(program.layers) > 1
+    weights = {tuple(sorted(a.shape[-2:])) for a in program.arguments if len(a.shape) >= 2}
+    for layer in program.layers:
+        has_weights = tuple(sorted((layer.inputs, layer.outputs))) in weights
+        alone = share(program, [layer]) >= MATTERS
+        if layer.kind != "product" or not (has_weights and alone and others):
+            continue
+        if layer.outputs > CLASSES:
+            fix = Fix(
+                summary="fewer classes for each example",
+                how="a sampled or hierarchical softmax while training",
+                changes_results="training",
+            )
+            return [(f"{layer.outputs} classes {named(program, [layer])}", [fix])]
+        if layer.outputs > DENSE:
+            sizes = f"a dense layer of {layer.inputs} by {layer.outputs}"
+            fix = Fix(
+                summary="narrow the layer that takes most of the step",
+                how="pool or stride before it, or put two narrower layers in its place",
+                changes_results="training",
+            )
+            return [(f"{sizes} {named(program, [layer])}", [fix])]
+    return []
+
+
+def images(program: Program) -> list[Reason]:
+    """Pictures of more pixels than most networks can use."""
+    for argument in program.data:
+        if len(argument.shape) != 4:
+            continue
+        _, first, *middle, last = argument.shape
+        size = (first, *middle) if last <= 4 else (*middle, last) if first <= 4 else ()
+        if size and min(size) > PIXELS:
+            fix = Fix(
+                summary="smaller images",
+                how="resize to 224 pixels when the data set is prepared, or cut them into crops",
+                changes_results="training",
+            )
+            pixels = " by ".join(map(str, size))
+            return [(f"images of {pixels} pixels ({argument.name})", [fix])]
+    return []
+
+
+def recurrence(program: Program) -> list[Reason]:
+    """Loops over the positions of a sequence, where they hold a good part of the work."""
+    times = {size for argument in program.data for size in argument.shape[1:]}
+    for loop in program.loops:
+        inside = [e for e in program.layers if e.executed >= loop.trips * e.written]
+        over_time = bool({loop.trips, loop.trips + 1} & times)
+        if loop.trips > TRIPS and over_time and share(program, inside) >= MATTERS:
+            where = f"{loop.function}, {place(loop.file, loop.line)}"
+            fix = Fix(
+                summary="truncate the backpropagation",
+                how="train on pieces of a few hundred steps, and carry the state over",
+                changes_results="training",
+            )
+            return [(f"a recurrence over {loop.trips} steps, one after another ({where})", [fix])]
+    return []
+
+
+def written_out(observation: Observation, program: Program) -> list[Reason]:
+    """Layers that a Python loop repeated in the program, and networks that are deep."""
+    most = max(program.layers, key=lambda layer: layer.written, default=None)
+    seconds = compile_s(observation)
+    slow = seconds is None or seconds >= LONG_COMPILE_S
+    took = "" if seconds is None else f"; compiling the step took {seconds:.1f} s"
+    workload = observation.target.workload
+    if most is not None and most.written >= WRITTEN:
+        where = f"{most.function}, {place(most.file, most.line)}"
+        text = f"{most.written} equal layers are written out in the program ({where}){took}"
+        if workload is not None and workload.model.name == "lstm" and not workload.model.scan:
+            change = Change(workload={"model.scan": True}, speeds_up="launch")
+            how = "[model] scan = true"
+            return [(text, [Fix(summary="scan over time", how=how, change=change)])]
+        how = "jax.lax.scan(layer, hidden, stacked_weights)  # in place of a Python loop"
+        return [(text, [Fix(summary="scan over equal layers or steps", how=how)])] if slow else []
+    depth = sum(layer.written for layer in program.layers)
+    if depth <= DEPTH or not slow:
+        return []
+    fix = Fix(
+        summary="fewer layers, or one program for equal blocks",
+        how="jax.lax.scan over blocks of equal shape; compare with a shallower, wider network",
+        changes_results="training",
+    )
+    return [(f"{depth} layers{took}", [fix])]
+
+
+def compile_s(observation: Observation) -> float | None:
+    """The longest compilation of the step."""
+    function = needed(observation.program).function
+    found = [each.seconds for each in observation.compiles or () if each.function == function]
+    return max(found, default=None)
+
+
+def tiles(observation: Observation, program: Program) -> list[Reason]:
+    """Sizes of costly layers that an accelerator must pad."""
+    platform = observation.backend.platform if observation.backend else "cpu"
+    if platform == "cpu":
+        return []
+    tile = TPU_TILE if platform == "tpu" else GPU_TILE
+    for layer in program.layers:
+        sizes = [size for size in (layer.inputs, layer.outputs) if size > tile]
+        missing = [size for size in sizes if misses(size, tile)]
+        if missing and share(program, [layer]) >= MATTERS:
+            size = missing[0]
+            fix = Fix(
+                summary=f"use multiples of {tile}",
+                how=f"{math.ceil(size / tile) * tile} in place of {size}",
+                changes_results="training",
+            )
+            text = f"a size of {size}, no multiple of {tile} {named(program, [layer])}"
+            return [(text, [fix])]
+    return []
+
+
+def misses(size: int, tile: int) -> bool:
+    """Not a multiple; on a TPU only if padding adds much."""
+    padded = math.ceil(size / tile) * tile
+    return size % tile != 0 and (tile == GPU_TILE or padded / size >= PADDED)
+
+
+def facts(observation: Observation, program: Program) -> list[Evidence]:
+    """The costliest layers, the state's size, loops, and the compilation."""
+    data = {id(argument) for argument in program.data}
+    state = sum(math.prod(a.shape) for a in program.arguments if id(a) not in data)
+    found = [
+        Evidence(
+            name=f"{layer.kind} {layer.inputs} to {layer.outputs}",
+            value=round(share(program, [layer]), 3),
+            unit="share of the forward pass",
+            source=place(layer.file, layer.line),
+        )
+        for layer in program.layers[:5]
+    ]
+    found += [
+        Evidence(name="loop", value=loop.trips, unit="trips", source=place(loop.file, loop.line))
+        for loop in program.loops[:3]
+    ]
+    layers = sum(layer.written for layer in program.layers)
+    found += [
+        Evidence(name="layers written", value=layers, unit="layers", source="StableHLO"),
+        Evidence(name="state", value=state, unit="elements", source="arguments with a result"),
+    ]
+    seconds = compile_s(observation)
+    if seconds is not None:
+        found.append(
+            Evidence(name="compiling", value=round(seconds, 2), unit="s", source="jax.monitoring")
+        )
+    return found

@@ -1,0 +1,179 @@
+"""More threads want to run than there are cores.
+
+What it finds
+-------------
+A pool of XLA, BLAS or OpenMP threads, or data workers, that outnumber the cores which the training
+may use, and that really run.
+
+Why it costs
+------------
+XLA splits an operation among its whole pool and waits for the last part: with more threads than
+cores some part always waits for its turn (1.3 times slower with 32 threads on 2 cores). Pools that
+sleep cost nothing.
+
+How it is measured
+------------------
+Threads by name (`tf_XLAEigen` is XLA's pool), pools by threadpoolctl, and how often a thread had to
+leave its core though it could have gone on. `OMP_NUM_THREADS` does not change XLA's pool; `NPROC`
+and the affinity do. A trial measures what fewer threads gain.
+
+How to fix
+----------
+Unset NPROC, or set it to the cores of a container with a quota; as many data workers as cores;
+`OMP_NUM_THREADS=1` where worker processes share the cores.
+
+References
+----------
+Deeplearning4j, "Performance debugging", step 10: OMP_NUM_THREADS. OpenXLA, `cpu_info.cc`: NPROC.
+"""
+
+import math
+
+from perfdoctor import (
+    Change,
+    Evidence,
+    Fix,
+    Observation,
+    Outcome,
+    Threads,
+    hint,
+    needed,
+    ok,
+)
+
+ID = "omp-threads"
+NEEDS = ("threads",)
+POOL = "tf_XLAEigen"
+OFTEN = 200
+"""Forced switches a second and core: near what the kernel's time slices of 3 ms allow at most."""
+OVERSUBSCRIBED = 4
+"""Running threads for each core: a few workers with a thread or two of their own reach less."""
+VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+MOST_WORKERS = 256
+Reason = tuple[str, Fix]
+
+
+def check(observation: Observation) -> Outcome:
+    """Compares what wants to run with the cores."""
+    threads, cores = needed(observation.threads), observation.host.usable_cores
+    evidence = facts(observation, threads)
+    reasons = xla(observation, threads) + workers(observation) + numerics(observation, threads)
+    if reasons:
+        return hint("; ".join(text for text, _ in reasons), evidence, [fix for _, fix in reasons])
+    pool = f"{pool_of(threads)} threads of XLA" if pool_of(threads) else "threads"
+    return ok(f"{pool} for {cores:g} cores", *evidence)
+
+
+def here(observation: Observation) -> list[Evidence]:
+    """The cores, and the variables that size the pools."""
+    host, env = observation.host, observation.environment
+    cores = Evidence(
+        name="cores", value=host.usable_cores, unit="usable", source="affinity and quota"
+    )
+    names = ("NPROC", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    return [cores] + [
+        Evidence(name=name, value=env.get(name), unit="", source="environment") for name in names
+    ]
+
+
+def pool_of(threads: Threads) -> int:
+    """XLA's threads for single operations."""
+    return sum(count for name, count in threads.by_name.items() if name.startswith(POOL))
+
+
+def xla(observation: Observation, threads: Threads) -> list[Reason]:
+    """XLA's pool, where it computes on the CPU; with several devices each has its own threads."""
+    cores, nproc = observation.host.usable_cores, observation.environment.get("NPROC", "")
+    backend = observation.backend
+    if backend is not None and (backend.platform != "cpu" or len(backend.devices) > 1):
+        return []
+    count = pool_of(threads) or (int(nproc) if nproc.isdigit() else 0)
+    if count <= math.ceil(cores):
+        return []
+    text = f"XLA computes with {count} threads on {cores:g} cores"
+    allowed = max(1, int(cores))
+    if nproc and observation.host.affinity_cores <= math.ceil(cores):
+        fix = Fix(
+            summary="let XLA have as many threads as there are cores",
+            how="unset NPROC",
+            change=Change(env={"NPROC": None}),
+        )
+        return [(f"{text} (NPROC={nproc})", fix)]
+    fix = Fix(
+        summary="let XLA have as many threads as the quota has cores",
+        how=f"export NPROC={allowed}",
+        change=Change(env={"NPROC": str(allowed)}),
+    )
+    return [(text, fix)] if nproc != str(allowed) else []
+
+
+def workers(observation: Observation) -> list[Reason]:
+    """Worker processes of the workload's data."""
+    cores, workload = observation.host.usable_cores, observation.target.workload
+    if workload is None or workload.data.workers <= math.ceil(cores):
+        return []
+    allowed = min(MOST_WORKERS, max(1, int(cores)))
+    fix = Fix(
+        summary="as many data workers as cores",
+        how=f"[data] workers = {allowed}",
+        change=Change(workload={"data.workers": allowed}),
+    )
+    return [(f"{workload.data.workers} data workers share {cores:g} cores", fix)]
+
+
+def numerics(observation: Observation, threads: Threads) -> list[Reason]:
+    """Pools of BLAS and OpenMP in every process, where they compete."""
+    cores, env = observation.host.usable_cores, observation.environment
+    largest = max(threads.pools, key=lambda pool: pool.threads, default=None)
+    if largest is None or threads.forced_switches < OFTEN * max(1.0, cores):
+        return []
+    ran = threads.child_threads if threads.children else threads.ran - pool_of(threads)
+    wanted = largest.threads * max(1, threads.children)
+    if min(wanted, ran) < OVERSUBSCRIBED * cores or env.get(VARIABLES[0]) == "1":
+        return []
+    change: dict[str, str | None] = {
+        name: "1" for name in VARIABLES if name == VARIABLES[0] or name in env
+    }
+    owners = f"{threads.children} processes" if threads.children else "the training"
+    fix = Fix(
+        summary="one thread of numerics for each process",
+        how=f"export {' '.join(f'{name}=1' for name in change)}",
+        change=Change(env=change),
+        changes_results="numerics",
+    )
+    pool = f"{largest.library} has {largest.threads} threads in {owners}"
+    return [(f"{pool}; {ran} of them ran on {cores:g} cores", fix)]
+
+
+def facts(observation: Observation, threads: Threads) -> list[Evidence]:
+    """Cores, pools, processes, forced switches, and the variables."""
+    host, tasks = observation.host, "/proc/<pid>/task"
+    found = [
+        Evidence(name="cores", value=host.usable_cores, unit="cores", source="affinity and quota"),
+        Evidence(
+            name="XLA's threads", value=pool_of(threads), unit="threads", source=f"{tasks}/*/comm"
+        ),
+        *(
+            Evidence(name=pool.library, value=pool.threads, unit="threads", source="threadpoolctl")
+            for pool in threads.pools
+        ),
+        Evidence(name="threads that ran", value=threads.ran, unit="threads", source=tasks),
+        Evidence(name="other processes", value=threads.children, unit="processes", source="psutil"),
+        Evidence(
+            name="their threads that ran",
+            value=threads.child_threads,
+            unit="threads",
+            source=tasks,
+        ),
+        Evidence(
+            name="forced switches",
+            value=round(threads.forced_switches, 1),
+            unit="per second",
+            source="nonvoluntary_ctxt_switches",
+        ),
+    ]
+    return found + [
+        Evidence(name=name, value=observation.environment[name], unit="", source="environment")
+        for name in ("NPROC", *VARIABLES)
+        if name in observation.environment
+    ]

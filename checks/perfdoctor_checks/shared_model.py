@@ -1,0 +1,112 @@
+"""Threads share one model and call it for a request each.
+
+What it finds
+-------------
+Several threads that call the same jitted function at once, each with few examples: a server with a
+client per thread, or actors that ask one policy.
+
+Why it costs
+------------
+The calls queue for the same device, each with the full cost of a dispatch and of reading weights,
+and the threads fight for Python's lock meanwhile. Computed together the requests share all of that:
+3 to 8 times the throughput was measured.
+
+How it is measured
+------------------
+The profiler's timeline names the thread of each call. Threads that mostly sleep between their calls
+do not meet, and are no finding. What batching would gain is not in the timeline: a trial decides.
+
+How to fix
+----------
+Put the requests into a queue and let one thread compute all that wait, filled up to one size so
+that one program does; or give each device a copy of the model.
+
+References
+----------
+Deeplearning4j, "Performance debugging", step 7: several threads through one model.
+"""
+
+from perfdoctor import (
+    Change,
+    Evidence,
+    Fix,
+    Observation,
+    Outcome,
+    Steps,
+    hint,
+    needed,
+    not_applicable,
+    ok,
+)
+
+ID = "shared-model"
+NEEDS = ("steps",)
+LARGEST_SMALL = 8
+"""Examples a call: larger batches fill a device by themselves."""
+AT_WORK = 0.5
+"""Cores or devices busy on average: below, the threads sleep more than they compute."""
+
+
+def check(observation: Observation) -> Outcome:
+    """Counts the threads that call, and what they call with."""
+    steps = needed(observation.steps)
+    if steps.threads < 2:
+        return not_applicable(f"one thread calls {steps.function}()")
+    evidence = facts(steps)
+    if steps.batch_size is not None and steps.batch_size > LARGEST_SMALL:
+        batch = f"{steps.batch_size} examples a call"
+        return ok(f"{steps.threads} threads share {steps.function}(), {batch}", *evidence)
+    if max(steps.cpu_ms, steps.device_busy_ms) < AT_WORK * steps.time_ms:
+        return ok(f"{steps.threads} threads share {steps.function}() and rarely meet", *evidence)
+    size = f" with {steps.batch_size} examples each" if steps.batch_size else ""
+    seen = f": a thread waits {steps.call_ms:.2f} ms for its turn and its answer"
+    summary = f"{steps.threads} threads call {steps.function}() at once{size}"
+    return hint(summary + (seen if steps.call_ms > 0 else ""), evidence, fixes(observation))
+
+
+def facts(steps: Steps) -> list[Evidence]:
+    """Calls, and what one takes for the thread and for the device."""
+    trace = "trace"
+    rate = 1e3 / steps.time_ms if steps.time_ms > 0 else None
+    return [
+        Evidence(name="threads that call", value=steps.threads, unit="threads", source=trace),
+        Evidence(name="calls", value=rate, unit="calls/s", source="step times"),
+        Evidence(name="latency of a call", value=steps.call_ms, unit="ms", source=trace),
+        Evidence(name="device, a call", value=steps.device_busy_ms, unit="ms", source=trace),
+        Evidence(name="CPU time, a call", value=steps.cpu_ms, unit="ms", source="/proc/<pid>/stat"),
+        Evidence(
+            name="examples a call",
+            value=steps.batch_size,
+            unit="examples",
+            source="leading size of the data arguments",
+        ),
+    ]
+
+
+def fixes(observation: Observation) -> list[Fix]:
+    """Compute requests together; or spread them over devices."""
+    workload = observation.target.workload
+    if workload is not None and workload.inference.clients > 1 and not workload.inference.batched:
+        return [
+            Fix(
+                summary="compute the requests of the clients together",
+                how="[inference] batched = true",
+                change=Change(workload={"inference.batched": True}),
+                changes_results="numerics",
+            )
+        ]
+    found = [
+        Fix(
+            summary="compute the requests that wait in one call, by one thread",
+            how="requests = queue.SimpleQueue()  # one thread: answers = model(np.stack(waiting))",
+            changes_results="numerics",
+        )
+    ]
+    if observation.backend is not None and len(observation.backend.devices) > 1:
+        found.append(
+            Fix(
+                summary="give each device a copy of the model",
+                how="copies = [jax.device_put(params, device) for device in jax.devices()]",
+            )
+        )
+    return found

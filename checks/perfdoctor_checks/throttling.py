@@ -1,0 +1,219 @@
+"""The CPU or the GPU is held below its speed.
+
+What it finds
+-------------
+A container's CPU quota that stops the training for parts of each period; a GPU whose clock is held
+down by heat or by its power limit; a CPU whose frequency governor keeps its clock low.
+
+Why it costs
+------------
+A quota of 2 cores on a machine of 8 lets eight threads run for a quarter of each 100 ms, and then
+stops them all. A GPU at 60 % of its clock computes at 60 % of its speed.
+
+How it is measured
+------------------
+Over the traced window: the time for which the control group's quota held threads back (cpu.stat,
+summed over the CPUs), beside what they used. The GPU's clock and the reasons that NVML gives for
+it; an idle GPU's low clock is none. The clock of the fastest core against the highest that the CPU
+has: the governor "powersave" alone is no finding, intel_pstate's reaches the highest clock too.
+
+How to fix
+----------
+Raise the quota (`docker run --cpus`, a pod's CPU limit), or start as many threads as it allows;
+cool the GPU or raise its limit (`nvidia-smi -pl`); `cpupower frequency-set -g performance`.
+
+References
+----------
+Linux, "CFS bandwidth control"; NVML, clocks event reasons; Linux, "CPU performance scaling".
+Deeplearning4j, "Performance debugging", CPU throttling.
+"""
+
+from perfdoctor import (
+    Evidence,
+    Fix,
+    Gain,
+    Gpu,
+    Host,
+    Load,
+    Observation,
+    Outcome,
+    estimated,
+    hint,
+    issue,
+    needed,
+    ok,
+)
+
+ID = "throttling"
+NEEDS = ("load",)
+LEAST_SHARE = 0.01
+"""Of the window, a core's time held back: below, a burst met the end of a period."""
+WELL_BELOW = 0.6
+"""Of the CPU's highest clock: with all cores busy a server's turbo falls to two thirds."""
+NEARLY = 0.9
+"""Of the GPU's highest clock: what lies above is not worth a word."""
+BUSY_CORES = 0.5
+"""Below, the governor has no reason to raise the clock."""
+HEAT = ("hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown")
+POWER = ("sw_power_cap",)
+
+
+def check(observation: Observation) -> Outcome:
+    """The quota first, then the GPUs, then the governor."""
+    load, host = needed(observation.load), observation.host
+    evidence = [*cpu_facts(load, host), *gpu_facts(observation)]
+    if held_cores(load) / cores(host) >= LEAST_SHARE:
+        return issue(quota_summary(load, host), evidence, [quota_fix(host)], more_cores(load, host))
+    slowed = min(gpus(observation), key=clock_share, default=None)
+    if slowed is not None and clock_share(slowed) < NEARLY:
+        return slow_gpu(observation, slowed, evidence)
+    if host.governor == "powersave" and slow_cpu(load, host):
+        summary = (
+            f'the governor "powersave" holds the CPU at {load.clock_mhz:.0f} of '
+            f"{host.highest_mhz:.0f} MHz"
+        )
+        faster = Fix(
+            summary="let the CPU use its highest clock",
+            how="sudo cpupower frequency-set -g performance",
+        )
+        return hint(summary, evidence, [faster])
+    return ok("nothing holds the CPU or the GPU below its speed", *evidence)
+
+
+def cores(host: Host) -> int:
+    """The CPUs on which a quota may hold threads back."""
+    return max(1, host.affinity_cores)
+
+
+def held_cores(load: Load) -> float:
+    """Core time that the quota held back over wall time."""
+    return max(0.0, load.throttled_ms or 0.0) / 1e3 / max(load.seconds, 1e-9)
+
+
+def quota_summary(load: Load, host: Host) -> str:
+    """Whose limit, and how much it took."""
+    quota = "" if host.quota_cores is None else f" of {host.quota_cores:g} cores"
+    held_ms = (load.throttled_ms or 0.0) / max(load.seconds, 1e-9)
+    return (
+        f"the CPU quota{quota} holds the training back: {held_ms:.0f} ms of core time a second, "
+        f"beside {load.own_cores:.1f} cores used"
+    )
+
+
+def more_cores(load: Load, host: Host) -> Gain:
+    """If what was held back had run: at least its share of all CPUs, at most all of one."""
+    held = held_cores(load)
+    low = 1 / (1 - min(0.95, held / cores(host)))
+    high = max(low, 1 / (1 - min(0.95, held)))
+    wanted = min(float(cores(host)), load.own_cores + held) / max(load.own_cores, 1e-9)
+    return estimated(speedup=min(high, max(low, wanted)), low=low, high=high)
+
+
+def quota_fix(host: Host) -> Fix:
+    """Nothing that the program could do by itself."""
+    quota = max(1, round(host.quota_cores or 1))
+    return Fix(
+        summary="raise the CPU quota, or start no more threads than it allows",
+        how=f"docker run --cpus={cores(host)} …, or resources.limits.cpu in Kubernetes; "
+        f"else: taskset -c 0-{quota - 1} python …",
+    )
+
+
+def gpus(observation: Observation) -> list[Gpu]:
+    """Those that jax may use and that are held down, with a known clock."""
+    backend = observation.backend
+    if backend is None or backend.platform not in ("gpu", "cuda"):
+        return []
+    visible = observation.environment.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    chosen = {int(each) for each in visible if each.strip().isdigit()}
+    return [
+        each
+        for each in observation.gpus
+        if (not chosen or each.index in chosen)
+        and set(each.throttle_reasons) & {*HEAT, *POWER}
+        and each.clock_mhz
+        and each.highest_clock_mhz
+    ]
+
+
+def clock_share(gpu: Gpu) -> float:
+    """The clock over the highest."""
+    return (gpu.clock_mhz or 0) / (gpu.highest_clock_mhz or 1)
+
+
+def slow_gpu(observation: Observation, gpu: Gpu, evidence: list[Evidence]) -> Outcome:
+    """Heat is a fault of the machine; a power limit may be meant."""
+    reasons = ", ".join(each for each in gpu.throttle_reasons if each in (*HEAT, *POWER))
+    summary = f"{gpu.name} runs at {gpu.clock_mhz} of {gpu.highest_clock_mhz} MHz: {reasons}"
+    if not set(gpu.throttle_reasons) & set(HEAT):
+        limit = "" if gpu.power_limit_w is None else f"; it is {gpu.power_limit_w:.0f} W"
+        more = Fix(
+            summary=f"raise the power limit, if it was lowered{limit}",
+            how=f"nvidia-smi -i {gpu.index} -q -d POWER  # then: sudo nvidia-smi -pl WATTS",
+        )
+        return hint(summary, evidence, [more])
+    cooler = Fix(
+        summary="cool the GPU: fans, air flow, dust; or its power supply",
+        how=f"nvidia-smi -i {gpu.index} -q -d PERFORMANCE,TEMPERATURE",
+    )
+    steps = observation.steps
+    if steps is None:
+        return hint(summary, evidence, [cooler])
+    busy = min(1.0, max(0.0, steps.device_busy_ms / max(steps.time_ms, 1e-9)))
+    lost = 1 - clock_share(gpu)
+    gain = estimated(
+        1 / (1 - 0.98 * busy * lost), 1 / (1 - 0.5 * busy * lost), 1 / (1 - 0.98 * lost)
+    )
+    return issue(summary, evidence, [cooler], gain)
+
+
+def here(observation: Observation) -> list[Evidence]:
+    """The limits of this machine's CPU and GPUs."""
+    host = observation.host
+    found: list[tuple[str, float | str | None, str, str]] = [
+        ("quota", host.quota_cores, "cores", "cgroup cpu.max"),
+        ("governor", host.governor, "", "scaling_governor"),
+        ("highest clock", host.highest_mhz, "MHz", "cpuinfo_max_freq"),
+    ]
+    return [
+        Evidence(name=name, value=value, unit=unit if value is not None else "", source=source)
+        for name, value, unit, source in found
+    ] + gpu_facts(observation)
+
+
+def slow_cpu(load: Load, host: Host) -> bool:
+    """Whether the fastest core is well below what it could be, though there is work for it."""
+    if not load.clock_mhz or not host.highest_mhz or load.own_cores < BUSY_CORES:
+        return False
+    return load.clock_mhz < WELL_BELOW * host.highest_mhz
+
+
+def cpu_facts(load: Load, host: Host) -> list[Evidence]:
+    """What this machine tells of its CPU."""
+    found: list[tuple[str, float | str | None, str, str]] = [
+        ("held back by the quota", load.throttled_ms, "ms of core time", "cgroup cpu.stat"),
+        ("window", load.seconds, "s", "wall time"),
+        ("training", load.own_cores, "cores", "CPU time of its processes"),
+        ("quota", host.quota_cores, "cores", "cgroup cpu.max"),
+        ("governor", host.governor, "", "scaling_governor"),
+        ("clock of the fastest core", load.clock_mhz, "MHz", "scaling_cur_freq"),
+        ("highest clock", host.highest_mhz, "MHz", "cpuinfo_max_freq"),
+    ]
+    return [
+        Evidence(name=name, value=value, unit=unit, source=source)
+        for name, value, unit, source in found
+        if value is not None
+    ]
+
+
+def gpu_facts(observation: Observation) -> list[Evidence]:
+    """Clock, temperature and reasons of each GPU that is held down."""
+    return [
+        Evidence(
+            name=f"GPU {gpu.index}",
+            value=gpu.clock_mhz,
+            unit=f"of {gpu.highest_clock_mhz} MHz, {gpu.temperature_c} °C, {gpu.power_w} W",
+            source=f"NVML: {', '.join(gpu.throttle_reasons)}",
+        )
+        for gpu in gpus(observation)
+    ]

@@ -1,0 +1,129 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from perfdoctor.schema.observation import Observation
+from perfdoctor.schema.run import Compile, CompileCache, Setting
+from perfdoctor_checks import compile_cache
+from tests.checks.soundness import assert_sound
+from tests.recorded import recorded
+
+USED = CompileCache(folder="/home/me/.cache/jax", hits=3, misses=0)
+
+
+def compiling(
+    *seconds: float, steps: int = 1000, step_ms: float = 10.0, script: bool = False
+) -> Observation:
+    """The healthy run, made up: functions that take so long to compile, and so many steps."""
+    seen = recorded("healthy")
+    assert seen.steps is not None and seen.target.workload is not None
+    compiles = tuple(
+        Compile(function=f"f{n}", seconds=each + 0.1, backend_s=each, at_s=5.0)
+        for n, each in enumerate(seconds)
+    )
+    training = replace(seen.target.workload.training, steps=steps)
+    workload = None if script else replace(seen.target.workload, training=training)
+    return replace(
+        seen,
+        compiles=compiles,
+        compile_cache=None,
+        steps=replace(seen.steps, time_ms=step_ms),
+        target=replace(seen.target, workload=workload),
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["healthy", "slow_etl", "gc_pressure", "double_precision", "tiny_batch"]
+)
+def test_is_silent_on_long_runs(name: str) -> None:
+    assert compile_cache.check(recorded(name)).kind in ("ok", "not-applicable")
+
+
+def test_finds_a_short_run_that_mostly_compiles() -> None:
+    seen = recorded("compile_cache")
+    outcome = compile_cache.check(seen)
+    assert outcome.kind == "issue"
+    assert_sound(outcome, seen)
+    assert outcome.gain is not None and outcome.gain.speedup > 1.05
+    change = outcome.fixes[0].change
+    assert change is not None
+    assert change.speeds_up == "launch"
+    assert change.folders == ("JAX_COMPILATION_CACHE_DIR",)
+    assert "JAX_COMPILATION_CACHE_DIR=~/.cache/jax" in outcome.fixes[0].how
+
+
+def test_gain_is_at_most_what_xla_takes_of_the_run() -> None:
+    gain = compile_cache.check(compiling(5.0)).gain
+    assert gain is not None
+    assert gain.high == pytest.approx(15 / 10)
+
+
+def test_the_same_compilation_is_nothing_in_a_long_run() -> None:
+    assert compile_cache.check(compiling(5.0, steps=100_000)).kind == "ok"
+
+
+def test_a_run_that_is_long_to_try_is_estimated_only() -> None:
+    seen = compiling(50.0, steps=20_000)
+    outcome = compile_cache.check(seen)
+    assert outcome.kind == "issue" and outcome.fixes[0].change is None
+    assert_sound(outcome, seen)
+
+
+def test_a_cache_that_is_used_is_well() -> None:
+    assert compile_cache.check(replace(compiling(5.0), compile_cache=USED)).kind == "ok"
+
+
+def test_a_cache_that_this_run_fills_is_well() -> None:
+    filled = replace(USED, hits=0, misses=1)
+    assert compile_cache.check(replace(compiling(5.0), compile_cache=filled)).kind == "ok"
+
+
+def test_a_cache_that_leaves_out_what_takes_time_is_told_of_its_threshold() -> None:
+    seen = replace(compiling(*[0.5] * 10), compile_cache=replace(USED, hits=0))
+    outcome = compile_cache.check(seen)
+    assert outcome.kind == "hint" and "less than 1 s: 10 programs, 5.0 s" in outcome.summary
+    assert_sound(outcome, seen)
+    threshold = Setting(name=compile_cache.THRESHOLD, value=0, origin="environment")
+    assert compile_cache.check(replace(seen, settings=(threshold,))).kind == "ok"
+
+
+def test_of_a_script_only_long_compilation_is_told() -> None:
+    seen = compiling(11.0, script=True)
+    outcome = compile_cache.check(seen)
+    assert outcome.kind == "hint" and "11.0 s in each launch" in outcome.summary
+    assert_sound(outcome, seen)
+    assert outcome.fixes[0].change is None
+    assert compile_cache.check(compiling(9.0, script=True)).kind == "ok"
+
+
+def test_a_workload_without_steps_is_judged_as_a_script() -> None:
+    assert compile_cache.check(replace(compiling(9.0), steps=None)).kind == "ok"
+    assert compile_cache.check(replace(compiling(11.0), steps=None)).kind == "hint"
+
+
+def test_what_the_step_compiles_again_and_again_is_left_to_recompilation() -> None:
+    seen = compiling(1.0, steps=100)
+    assert seen.compiles is not None and seen.steps is not None
+    step = replace(seen.compiles[0], function=seen.steps.function)
+    assert compile_cache.check(replace(seen, compiles=(step,) * 50)).kind == "ok"
+    assert compile_cache.check(recorded("recompilation")).kind == "ok"
+
+
+def test_nothing_compiled_is_nothing_to_look_at() -> None:
+    assert compile_cache.check(compiling()).kind == "not-applicable"
+
+
+@given(
+    seconds=st.lists(st.floats(0, 1e4), max_size=4),
+    steps=st.integers(1, 10**9),
+    step_ms=st.floats(0, 1e4),
+)
+def test_estimates_are_in_order_whatever_was_measured(
+    seconds: list[float], steps: int, step_ms: float
+) -> None:
+    """Made up, degenerate ones among them: compilations longer than the run."""
+    seen = compiling(*seconds, steps=steps, step_ms=step_ms)
+    outcome = compile_cache.check(seen)
+    if outcome.kind == "issue":
+        assert_sound(outcome, seen)

@@ -1,0 +1,108 @@
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from perfdoctor.schema.observation import Observation
+from perfdoctor_checks import host_sync
+from tests.checks.soundness import assert_sound
+from tests.recorded import recorded
+
+
+def waiting(name: str = "healthy", **fields: Any) -> Observation:
+    """A script's run, made up to have these times; 10 ms a step unless told."""
+    seen = recorded(name)
+    assert seen.steps is not None
+    steps = replace(
+        seen.steps,
+        **{"time_ms": 10.0, "waits": 1.0, "wait_ms": 6.0, "device_busy_ms": 6.0, **fields},
+    )
+    return replace(seen, steps=steps, target=replace(seen.target, workload=None))
+
+
+@pytest.mark.parametrize(
+    "name", ["healthy", "slow_etl", "gc_pressure", "double_precision", "tiny_batch"]
+)
+def test_is_silent_where_results_are_read_rarely(name: str) -> None:
+    assert host_sync.check(recorded(name)).kind == "ok"
+
+
+def test_finds_a_loss_that_is_read_after_each_step() -> None:
+    seen = recorded("host_sync")
+    outcome = host_sync.check(seen)
+    assert outcome.kind == "issue"
+    assert_sound(outcome, seen)
+    assert "TrainingLoop.report() (reference/loop.py:" in outcome.summary
+    assert outcome.fixes[0].change is not None
+    assert outcome.fixes[0].change.workload == {"training.log_every": 50}
+
+
+def test_leaves_a_state_that_is_fetched_to_the_check_of_transfers() -> None:
+    assert host_sync.check(recorded("transfers")).kind == "ok"
+
+
+def test_has_nothing_to_say_of_threads_that_serve() -> None:
+    assert host_sync.check(waiting(threads=8)).kind == "not-applicable"
+
+
+def test_the_gain_is_that_of_overlap() -> None:
+    gain = host_sync.check(waiting()).gain
+    assert gain is not None
+    assert gain.speedup == pytest.approx(10 / 6)
+    assert gain.low == pytest.approx(1 + (10 / 6 - 1) / 2)
+
+
+def test_the_hosts_own_work_may_be_the_longer_part() -> None:
+    gain = host_sync.check(waiting(wait_ms=2.0, device_busy_ms=2.0)).gain
+    assert gain is not None and gain.speedup == pytest.approx(10 / 8)
+
+
+def test_a_host_with_nothing_else_to_do_loses_nothing() -> None:
+    assert host_sync.check(waiting(wait_ms=9.9, device_busy_ms=9.95)).kind == "ok"
+
+
+def test_every_second_step_is_often_and_every_third_is_not() -> None:
+    assert host_sync.check(waiting(waits=0.5)).kind == "issue"
+    assert host_sync.check(waiting(waits=0.34)).kind == "ok"
+
+
+def test_advice_for_a_script_is_a_line_of_code() -> None:
+    seen = waiting()
+    outcome = host_sync.check(seen)
+    assert_sound(outcome, seen)
+    assert outcome.fixes[0].change is None and "float(loss)" in outcome.fixes[0].how
+
+
+@pytest.mark.parametrize("log_every", [0, 10, 50])
+def test_a_workload_that_logs_rarely_gets_no_change(log_every: int) -> None:
+    seen = recorded("healthy")
+    assert seen.target.workload is not None
+    training = replace(seen.target.workload.training, log_every=log_every)
+    workload = replace(seen.target.workload, training=training)
+    ill = replace(waiting(), target=replace(seen.target, workload=workload))
+    outcome = host_sync.check(ill)
+    assert_sound(outcome, ill)
+    assert outcome.fixes[0].change is None
+
+
+def test_works_without_places_and_program() -> None:
+    seen = replace(waiting(wait_places=()), program=None)
+    assert_sound(host_sync.check(seen), seen)
+
+
+@given(
+    time_ms=st.floats(0, 1e4),
+    wait_ms=st.floats(0, 1e4),
+    busy_ms=st.floats(0, 1e4),
+    uploads=st.floats(0, 100),
+)
+def test_estimates_are_in_order_whatever_was_measured(
+    time_ms: float, wait_ms: float, busy_ms: float, uploads: float
+) -> None:
+    """Made up, degenerate ones among them: more busy, or more waiting, than there was time."""
+    seen = waiting(time_ms=time_ms, wait_ms=wait_ms, device_busy_ms=busy_ms, uploads=uploads)
+    outcome = host_sync.check(seen)
+    if outcome.kind == "issue":
+        assert_sound(outcome, seen)

@@ -1,0 +1,93 @@
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from perfdoctor.schema.observation import Observation
+from perfdoctor.schema.run import Setting
+from perfdoctor_checks import missing_jit
+from tests.checks.soundness import assert_sound
+from tests.recorded import recorded
+
+
+def dispatching(dispatches: float, **fields: Any) -> Observation:
+    """A script's run, made up: so many dispatches in 10 ms, the device idle for most of it."""
+    seen = recorded("healthy")
+    assert seen.steps is not None
+    idle = {"exposed_dispatch_ms": 6.0, "exposed_other_ms": 2.0, "device_busy_ms": 2.0}
+    steps = replace(seen.steps, dispatches=dispatches, **{"time_ms": 10.0, **idle, **fields})
+    return replace(seen, steps=steps, target=replace(seen.target, workload=None))
+
+
+@pytest.mark.parametrize(
+    "name", ["healthy", "slow_etl", "gc_pressure", "double_precision", "tiny_batch"]
+)
+def test_is_silent_on_a_step_that_is_one_call(name: str) -> None:
+    assert missing_jit.check(recorded(name)).kind == "ok"
+
+
+def test_finds_a_step_without_jit() -> None:
+    seen = recorded("missing_jit")
+    outcome = missing_jit.check(seen)
+    assert outcome.kind == "issue"
+    assert_sound(outcome, seen)
+    assert outcome.gain is not None and outcome.gain.low > 1.05
+    assert outcome.fixes[0].change is not None
+    assert outcome.fixes[0].change.workload == {"training.jit": True}
+
+
+@pytest.mark.parametrize("dispatches", [1.0, 2.0, 8.0])
+def test_a_step_of_a_few_jitted_calls_is_a_style(dispatches: float) -> None:
+    assert missing_jit.check(dispatching(dispatches)).kind == "ok"
+
+
+def test_dispatches_behind_which_the_device_is_busy_cost_nothing() -> None:
+    hidden = dispatching(300, exposed_dispatch_ms=0.05, exposed_other_ms=0.0, device_busy_ms=9.9)
+    outcome = missing_jit.check(hidden)
+    assert outcome.kind == "ok" and "keep the device busy" in outcome.summary
+
+
+def test_leaves_a_setting_to_the_check_of_debug_flags() -> None:
+    setting = Setting(name="jax_disable_jit", value=True, origin="environment")
+    outcome = missing_jit.check(replace(dispatching(300), settings=(setting,)))
+    assert outcome.kind == "not-applicable" and "debug-flags" in outcome.summary
+    off = replace(setting, value=False)
+    assert missing_jit.check(replace(dispatching(300), settings=(off,))).kind == "issue"
+    assert missing_jit.check(replace(dispatching(300), settings=None)).kind == "issue"
+
+
+def test_advice_for_a_script_is_a_decorator() -> None:
+    seen = dispatching(300, other_places=())
+    outcome = missing_jit.check(seen)
+    assert_sound(outcome, seen)
+    assert outcome.fixes[0].change is None and "@jax.jit" in outcome.fixes[0].how
+
+
+def test_a_workload_that_is_jitted_already_gets_no_change() -> None:
+    seen = dispatching(300)
+    jitted = replace(seen, target=recorded("healthy").target)
+    outcome = missing_jit.check(jitted)
+    assert_sound(outcome, jitted)
+    assert outcome.fixes[0].change is None
+
+
+def test_the_low_estimate_counts_the_dispatching_alone() -> None:
+    gain = missing_jit.check(dispatching(300)).gain
+    assert gain is not None
+    assert gain.low == pytest.approx(10 / (10 - 6 * 0.75))
+    assert gain.speedup == pytest.approx(10 / (10 - 8 * 0.9))
+
+
+@given(time_ms=st.floats(0, 1e4), dispatch_ms=st.floats(-1, 1e4), other_ms=st.floats(-1, 1e4))
+def test_estimates_are_in_order_whatever_was_measured(
+    time_ms: float, dispatch_ms: float, other_ms: float
+) -> None:
+    """Made up, degenerate ones among them: parts that are longer than the whole."""
+    seen = dispatching(
+        50, time_ms=time_ms, exposed_dispatch_ms=dispatch_ms, exposed_other_ms=other_ms
+    )
+    outcome = missing_jit.check(seen)
+    if outcome.kind == "issue":
+        assert_sound(outcome, seen)

@@ -1,0 +1,255 @@
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from perfdoctor.schema.observation import Observation
+from perfdoctor.schema.program import Argument, Layer, Loop
+from perfdoctor.schema.run import Compile
+from perfdoctor.schema.surroundings import Backend, Device
+from perfdoctor.schema.workload import Model
+from perfdoctor_checks import network
+from tests.checks.soundness import assert_sound
+from tests.recorded import recorded
+
+CONVOLUTION = Layer(
+    kind="convolution",
+    function="Net.__call__",
+    file="/src/net.py",
+    line=7,
+    written=1,
+    executed=1,
+    flops=1e9,
+    rows=1024,
+    inputs=32,
+    outputs=64,
+    kernel=(3, 3),
+    dtype="f32",
+)
+DENSE = replace(CONVOLUTION, kind="product", kernel=(), inputs=512, outputs=512, line=8)
+CNN = Model(name="cnn")
+TOKENS = Argument(name="tokens", shape=(8, 1001), dtype="i32", donated=False)
+
+
+def built(
+    *layers: Layer,
+    model: Model | None = None,
+    arguments: tuple[Argument, ...] = (),
+    loops: tuple[Loop, ...] = (),
+    **parts: Any,
+) -> Observation:
+    """The healthy run, as if its step had these layers; without a model, that of a script."""
+    seen = recorded("healthy")
+    assert seen.program is not None and seen.target.workload is not None
+    workload = None if model is None else replace(seen.target.workload, model=model)
+    program = replace(seen.program, layers=layers, arguments=arguments, results=(), loops=loops)
+    made = replace(
+        seen,
+        target=replace(seen.target, kind="workload" if model else "script", workload=workload),
+        program=program,
+        compiles=(),
+    )
+    return replace(made, **parts)
+
+
+def weights(*shape: int) -> Argument:
+    """An argument that holds the weights of a dense layer."""
+    return Argument(name="w", shape=shape, dtype="f32", donated=False)
+
+
+def compiled(seconds: float) -> tuple[Compile, ...]:
+    """The compilation of the step."""
+    return (
+        Compile(function="other", seconds=99.0, at_s=0.0),
+        Compile(function="step", seconds=seconds, at_s=1.0),
+    )
+
+
+def on(platform: str) -> Backend:
+    """An accelerator, made by hand."""
+    device = Device(id=0, platform=platform, kind=platform)
+    return Backend(platform=platform, devices=(device,), start_s=1.0)
+
+
+@pytest.mark.parametrize(
+    "name", ["healthy", "slow_etl", "tiny_batch", "gc_pressure", "double_precision"]
+)
+def test_is_silent_on_networks_of_usual_sizes(name: str) -> None:
+    assert network.check(recorded(name)).kind in ("ok", "not-applicable")
+
+
+def test_layers_within_the_bounds_are_well() -> None:
+    outcome = network.check(built(CONVOLUTION, DENSE, model=CNN))
+    assert outcome.kind == "ok" and outcome.evidence
+    assert network.check(built()).kind == "not-applicable"
+
+
+def test_a_large_kernel_of_the_workload_is_tried_smaller() -> None:
+    large = replace(CONVOLUTION, kernel=(11, 11))
+    seen = built(large, DENSE, model=Model(name="cnn", kernel=11))
+    outcome = network.check(seen)
+    assert outcome.kind == "hint" and outcome.gain is None
+    assert_sound(outcome, seen)
+    assert outcome.summary == (
+        "a kernel of 11×11 (Net.__call__, src/net.py:7, 50% of the forward pass)"
+    )
+    assert [fix.how for fix in outcome.fixes] == ["[model] kernel = 3", "[model] kernel = 7"]
+    assert {fix.changes_results for fix in outcome.fixes} == {"training"}
+
+
+def test_kernels_up_to_seven_are_well() -> None:
+    assert network.check(built(replace(CONVOLUTION, kernel=(7, 7)))).kind == "ok"
+    assert network.check(built(replace(CONVOLUTION, kernel=(8, 8)))).kind == "hint"
+    assert network.check(built(replace(CONVOLUTION, kernel=(64,)))).kind == "ok"
+
+
+def test_a_large_kernel_that_takes_little_of_the_work_is_no_finding() -> None:
+    patches = replace(CONVOLUTION, kernel=(16, 16), flops=1e7)
+    assert network.check(built(DENSE, patches)).kind == "ok"
+
+
+def test_advice_for_a_script_is_no_change() -> None:
+    seen = built(replace(CONVOLUTION, kernel=(11, 11)))
+    outcome = network.check(seen)
+    assert_sound(outcome, seen)
+    assert [fix.change for fix in outcome.fixes] == [None]
+
+
+def test_many_channels_are_a_hint_where_they_take_the_work() -> None:
+    wide = replace(CONVOLUTION, outputs=1025)
+    seen = built(wide)
+    assert_sound(network.check(seen), seen)
+    assert network.check(built(replace(wide, outputs=1024))).kind == "ok"
+    assert network.check(built(wide, replace(DENSE, flops=2e9))).kind == "ok"
+
+
+def test_a_dense_layer_out_of_proportion_is_a_hint() -> None:
+    wide = replace(DENSE, inputs=25_000, outputs=4096, flops=9e9)
+    seen = built(wide, CONVOLUTION, arguments=(weights(4096, 25_000),))
+    outcome = network.check(seen)
+    assert_sound(outcome, seen)
+    assert "25000 by 4096" in outcome.summary and "90%" in outcome.summary
+    assert network.check(built(wide, CONVOLUTION)).kind == "ok"
+    many_inputs = replace(wide, outputs=64)
+    seen = built(many_inputs, CONVOLUTION, arguments=(weights(64, 25_000),))
+    assert network.check(seen).kind == "ok"
+    assert network.check(built(wide, arguments=(weights(4096, 25_000),))).kind == "ok"
+
+
+def test_a_transformers_wide_layers_are_in_proportion() -> None:
+    widen = replace(DENSE, inputs=768, outputs=3072)
+    narrow = replace(DENSE, inputs=3072, outputs=768, line=9)
+    arguments = (weights(12, 768, 3072), weights(12, 3072, 768), weights(768, 768))
+    seen = built(widen, narrow, replace(DENSE, flops=5e8), arguments=arguments)
+    assert network.check(seen).kind == "ok"
+
+
+def test_a_softmax_over_very_many_classes_is_a_hint() -> None:
+    head = replace(DENSE, outputs=50_000, flops=9e9)
+    seen = built(head, DENSE, arguments=(weights(512, 50_000),))
+    outcome = network.check(seen)
+    assert_sound(outcome, seen)
+    assert outcome.summary.startswith("50000 classes")
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind"),
+    [
+        ((8, 1024, 768, 3), "hint"),
+        ((8, 3, 1024, 768), "hint"),
+        ((8, 600, 600, 3), "ok"),
+        ((8, 1024, 1024, 64), "ok"),
+        ((8, 1024), "ok"),
+    ],
+)
+def test_images_beyond_600_pixels_are_a_hint(shape: tuple[int, ...], kind: str) -> None:
+    image = Argument(name="image", shape=shape, dtype="ui8", donated=False)
+    assert network.check(built(CONVOLUTION, arguments=(image,))).kind == kind
+
+
+@pytest.mark.parametrize(("trips", "kind"), [(1000, "hint"), (1001, "hint"), (600, "ok")])
+def test_a_recurrence_over_the_whole_of_a_long_sequence_is_a_hint(trips: int, kind: str) -> None:
+    loop = Loop(trips=trips, function="over_time", file="/src/net.py", line=3)
+    cell = replace(DENSE, executed=trips)
+    seen = built(cell, arguments=(TOKENS,), loops=(loop,))
+    outcome = network.check(seen)
+    assert outcome.kind == kind
+    if kind == "hint":
+        assert_sound(outcome, seen)
+
+
+def test_many_steps_of_training_in_one_scan_are_no_recurrence() -> None:
+    loop = Loop(trips=1000, function="train", file="/src/net.py", line=3)
+    batches = Argument(name="batches", shape=(1000, 64, 32), dtype="f32", donated=False)
+    seen = built(replace(DENSE, executed=1000), arguments=(batches,), loops=(loop,))
+    assert network.check(seen).kind == "ok"
+    beside = built(DENSE, arguments=(TOKENS,), loops=(loop,))
+    assert network.check(beside).kind == "ok"
+
+
+def test_a_recurrence_written_out_is_tried_as_a_scan() -> None:
+    seen = built(
+        replace(DENSE, written=64), model=Model(name="lstm", scan=False), compiles=compiled(9.0)
+    )
+    outcome = network.check(seen)
+    assert_sound(outcome, seen)
+    fix = outcome.fixes[0]
+    assert fix.how == "[model] scan = true"
+    assert fix.change is not None and fix.change.speeds_up == "launch"
+    assert "64 equal layers" in outcome.summary and "9.0 s" in outcome.summary
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds", "kind"), [(7, 60.0, "ok"), (8, 60.0, "hint"), (8, 4.0, "ok")]
+)
+def test_equal_layers_are_a_hint_where_compiling_them_is_long(
+    written: int, seconds: float, kind: str
+) -> None:
+    seen = built(replace(DENSE, written=written), compiles=compiled(seconds))
+    outcome = network.check(seen)
+    assert outcome.kind == kind
+    if kind == "hint":
+        assert_sound(outcome, seen)
+        assert outcome.fixes[0].change is None
+
+
+def test_more_than_a_hundred_layers_are_a_hint() -> None:
+    layers = [replace(CONVOLUTION, line=n) for n in range(101)]
+    seen = built(*layers)
+    outcome = network.check(seen)
+    assert_sound(outcome, seen)
+    assert outcome.summary == "101 layers"
+    assert network.check(built(*layers[1:])).kind == "ok"
+
+
+@pytest.mark.parametrize(
+    ("platform", "size", "kind"),
+    [
+        ("gpu", 1001, "hint"),
+        ("gpu", 1000, "ok"),
+        ("tpu", 1000, "ok"),
+        ("tpu", 130, "hint"),
+        ("tpu", 64, "ok"),
+        ("cpu", 1001, "ok"),
+    ],
+)
+def test_sizes_that_miss_the_tiles_are_a_hint_on_accelerators(
+    platform: str, size: int, kind: str
+) -> None:
+    seen = built(replace(DENSE, outputs=size), backend=on(platform))
+    outcome = network.check(seen)
+    assert outcome.kind == kind
+    if kind == "hint":
+        assert_sound(outcome, seen)
+
+
+def test_layers_without_work_divide_by_nothing() -> None:
+    seen = built(replace(CONVOLUTION, flops=0.0, kernel=(11, 11)), backend=None)
+    assert network.check(seen).kind == "ok"
+
+
+def test_finds_it_in_the_recorded_run() -> None:
+    seen = recorded("large_kernel")
+    outcome = network.check(seen)
+    assert_sound(outcome, seen)
+    assert "11×11" in outcome.summary

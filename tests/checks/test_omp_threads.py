@@ -1,0 +1,143 @@
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from perfdoctor.schema.observation import Observation
+from perfdoctor.schema.run import Pool, Threads
+from perfdoctor.schema.surroundings import Backend, Device
+from perfdoctor.schema.workload import Data
+from perfdoctor_checks import omp_threads
+from tests.checks.soundness import assert_sound
+from tests.recorded import recorded
+
+BLAS = Pool(library="blas: libopenblas.so", threads=2)
+HEALTHY = Threads(
+    by_name={"python": 15, "tf_XLAEigen": 2},
+    pools=(BLAS,),
+    children=0,
+    child_threads=0,
+    ran=5,
+    forced_switches=280.0,
+)
+GPU = Backend(platform="gpu", devices=(Device(id=0, platform="gpu", kind="H100"),), start_s=1.0)
+
+
+def running(
+    environment: dict[str, str] | None = None, cores: float = 2.0, **threads: Any
+) -> Observation:
+    """The healthy run on two cores, as if it had these threads."""
+    seen = recorded("healthy")
+    host = replace(seen.host, usable_cores=cores, affinity_cores=2)
+    threads_ = replace(HEALTHY, **threads)
+    return replace(seen, host=host, threads=threads_, environment=environment or {})
+
+
+def with_workers(count: int, cores: float = 2.0) -> Observation:
+    """The healthy run, as if it had so many data workers."""
+    seen = running(cores=cores, children=count, child_threads=count)
+    assert seen.target.workload is not None
+    workload = replace(seen.target.workload, data=Data(workers=count))
+    return replace(seen, target=replace(seen.target, workload=workload))
+
+
+def test_is_silent_on_idle_pools_of_the_usual_size() -> None:
+    outcome = omp_threads.check(running())
+    assert (outcome.kind, outcome.summary) == ("ok", "2 threads of XLA for 2 cores")
+
+
+def test_finds_a_pool_of_xla_larger_than_the_machine() -> None:
+    seen = running({"NPROC": "32", "OMP_NUM_THREADS": "2"}, by_name={"tf_XLAEigen": 32})
+    outcome = omp_threads.check(seen)
+    assert outcome.kind == "hint" and outcome.gain is None
+    assert_sound(outcome, seen)
+    assert outcome.summary == "XLA computes with 32 threads on 2 cores (NPROC=32)"
+    change = outcome.fixes[0].change
+    assert change is not None and change.env == {"NPROC": None}
+
+
+def test_the_variable_does_where_threads_have_no_names() -> None:
+    assert omp_threads.check(running({"NPROC": "32"}, by_name={})).kind == "hint"
+    assert omp_threads.check(running({"NPROC": "many"}, by_name={})).kind == "ok"
+
+
+def test_the_pool_counts_and_not_the_variable() -> None:
+    assert omp_threads.check(running({"NPROC": "32"})).kind == "ok"
+    assert omp_threads.check(running({"OMP_NUM_THREADS": "32"})).kind == "ok"
+
+
+def test_a_quota_below_the_cores_wants_nproc() -> None:
+    seen = running(cores=1.0, by_name={"tf_XLAEigen": 2})
+    outcome = omp_threads.check(seen)
+    assert_sound(outcome, seen)
+    assert outcome.fixes[0].how == "export NPROC=1"
+    assert omp_threads.check(running(cores=1.5, by_name={"tf_XLAEigen": 2})).kind == "ok"
+
+
+def test_pools_of_other_backends_sleep() -> None:
+    seen = running({"NPROC": "32"}, by_name={"tf_XLAEigen": 32})
+    assert omp_threads.check(replace(seen, backend=GPU)).kind == "ok"
+
+
+def test_each_of_several_cpu_devices_has_threads() -> None:
+    devices = tuple(Device(id=n, platform="cpu", kind="cpu") for n in range(8))
+    backend = Backend(platform="cpu", devices=devices, start_s=1.0)
+    seen = replace(running(by_name={"tf_XLAEigen": 8}), backend=backend)
+    assert omp_threads.check(seen).kind == "ok"
+
+
+@pytest.mark.parametrize(("workers", "kind"), [(0, "ok"), (2, "ok"), (3, "hint"), (64, "hint")])
+def test_more_data_workers_than_cores_are_a_hint(workers: int, kind: str) -> None:
+    seen = with_workers(workers)
+    outcome = omp_threads.check(seen)
+    assert outcome.kind == kind
+    if kind == "hint":
+        assert_sound(outcome, seen)
+        assert outcome.fixes[0].how == "[data] workers = 2"
+
+
+@pytest.mark.parametrize("cores", [0.5, 1.5, 64.0, 300.0])
+def test_fixes_are_valid_on_machines_of_any_size(cores: float) -> None:
+    seen = with_workers(256, cores)
+    outcome = omp_threads.check(seen)
+    assert outcome.kind == "ok" or outcome.fixes
+    if outcome.kind == "hint":
+        assert_sound(outcome, seen)
+
+
+def test_blas_in_every_worker_is_a_hint_where_its_threads_run() -> None:
+    busy: dict[str, Any] = {"children": 4, "child_threads": 8, "forced_switches": 500.0}
+    seen = running({"OPENBLAS_NUM_THREADS": "2"}, **busy)
+    outcome = omp_threads.check(seen)
+    assert_sound(outcome, seen)
+    assert outcome.fixes[0].how == "export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1"
+    assert omp_threads.check(running(**busy | {"forced_switches": 399.0})).kind == "ok"
+    assert omp_threads.check(running(**busy | {"child_threads": 7})).kind == "ok"
+    assert omp_threads.check(running(**busy | {"children": 3})).kind == "ok"
+    assert omp_threads.check(running({"OMP_NUM_THREADS": "1"}, **busy)).kind == "ok"
+
+
+def test_blas_in_the_training_itself_is_a_hint_where_its_threads_run() -> None:
+    large = (replace(BLAS, threads=16),)
+    seen = running(pools=large, ran=18, forced_switches=500.0)
+    assert_sound(omp_threads.check(seen), seen)
+    assert omp_threads.check(running(pools=large, ran=9, forced_switches=500.0)).kind == "ok"
+
+
+def test_the_evidence_names_pools_and_variables() -> None:
+    facts = {fact.name: fact.value for fact in omp_threads.check(running({"NPROC": "2"})).evidence}
+    assert facts["XLA's threads"] == 2 and facts["NPROC"] == "2"
+    assert facts["blas: libopenblas.so"] == 2
+
+
+def test_nothing_known_of_threads_is_no_finding() -> None:
+    seen = running(by_name={}, pools=(), ran=0, forced_switches=0.0)
+    assert omp_threads.check(replace(seen, backend=None)).kind == "ok"
+
+
+def test_finds_it_in_the_recorded_run() -> None:
+    seen = recorded("omp_threads")
+    outcome = omp_threads.check(seen)
+    assert_sound(outcome, seen)
+    change = outcome.fixes[0].change
+    assert change is not None and change.env == {"NPROC": None}

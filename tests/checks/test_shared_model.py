@@ -1,0 +1,91 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from perfdoctor.schema.observation import Observation
+from perfdoctor.schema.surroundings import Backend, Device
+from perfdoctor.schema.workload import Inference
+from perfdoctor_checks import shared_model
+from tests.checks.soundness import assert_sound
+from tests.recorded import recorded
+
+SERVED = Inference(clients=16)
+
+
+def served(inference: Inference = SERVED, **steps: float | None) -> Observation:
+    """The healthy run, as if 16 threads had asked its model for one example each."""
+    seen = recorded("healthy")
+    assert seen.steps is not None and seen.target.workload is not None
+    fields = {"threads": 16, "call_ms": 32.0, "time_ms": 2.0, "cpu_ms": 3.5, "batch_size": 1}
+    workload = replace(seen.target.workload, inference=inference)
+    target = replace(seen.target, workload=workload)
+    return replace(seen, target=target, steps=replace(seen.steps, **fields | steps))
+
+
+@pytest.mark.parametrize(
+    "name", ["healthy", "slow_etl", "tiny_batch", "gc_pressure", "double_precision"]
+)
+def test_one_thread_shares_with_nobody(name: str) -> None:
+    assert shared_model.check(recorded(name)).kind == "not-applicable"
+
+
+def test_finds_threads_that_share_a_model() -> None:
+    seen = served()
+    outcome = shared_model.check(seen)
+    assert outcome.kind == "hint" and outcome.gain is None
+    assert_sound(outcome, seen)
+    assert outcome.summary == (
+        "16 threads call step() at once with 1 examples each: "
+        "a thread waits 32.00 ms for its turn and its answer"
+    )
+    assert [fix.how for fix in outcome.fixes] == ["[inference] batched = true"]
+
+
+def test_the_evidence_tells_latency_and_rate() -> None:
+    facts = {fact.name: fact.value for fact in shared_model.check(served()).evidence}
+    assert (facts["threads that call"], facts["calls"]) == (16, 500.0)
+    assert facts["latency of a call"] == 32.0
+
+
+@pytest.mark.parametrize(("size", "kind"), [(None, "hint"), (8, "hint"), (9, "ok"), (64, "ok")])
+def test_large_calls_fill_the_device(size: int | None, kind: str) -> None:
+    assert shared_model.check(served(batch_size=size)).kind == kind
+
+
+def test_threads_that_mostly_sleep_do_not_meet() -> None:
+    assert shared_model.check(served(cpu_ms=0.9, device_busy_ms=0.9)).kind == "ok"
+    assert shared_model.check(served(cpu_ms=0.1, device_busy_ms=1.0)).kind == "hint"
+
+
+def test_a_workload_that_batches_gets_no_change() -> None:
+    seen = served(Inference(clients=16, batched=True))
+    outcome = shared_model.check(seen)
+    assert_sound(outcome, seen)
+    assert outcome.fixes[0].change is None
+
+
+def test_advice_for_a_script_is_a_queue_and_a_model_for_each_device() -> None:
+    seen = served()
+    devices = tuple(Device(id=n, platform="gpu", kind="H100") for n in range(2))
+    backend = Backend(platform="gpu", devices=devices, start_s=1.0)
+    target = replace(seen.target, kind="script", workload=None)
+    script = replace(seen, target=target, backend=backend)
+    outcome = shared_model.check(script)
+    assert_sound(outcome, script)
+    assert "queue" in outcome.fixes[0].how and "device_put" in outcome.fixes[1].how
+    assert not any(fix.change for fix in outcome.fixes)
+    assert len(shared_model.check(replace(script, backend=None)).fixes) == 1
+
+
+@given(st.floats(0, 1e3), st.floats(0, 1e3), st.integers(0, 99))
+def test_degenerate_numbers_are_answered(time_ms: float, cpu_ms: float, threads: int) -> None:
+    seen = served(time_ms=time_ms, cpu_ms=cpu_ms, threads=threads, call_ms=0.0)
+    assert shared_model.check(seen).kind in ("hint", "ok", "not-applicable")
+
+
+def test_finds_it_in_the_recorded_run() -> None:
+    seen = recorded("shared_model")
+    outcome = shared_model.check(seen)
+    assert_sound(outcome, seen)
+    assert outcome.fixes[0].change is not None

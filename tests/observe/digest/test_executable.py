@@ -1,0 +1,148 @@
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfdoctor.observe.agent.executables import account
+from perfdoctor.observe.digest.executable import executable_of, is_of, size
+from perfdoctor.schema.program import Executable
+from perfdoctor.schema.recording import ExecutableRecord, Recording
+
+TEXT = """\
+HloModule jit_step, is_scheduled=true, input_output_alias={ {0}: (0, {}, may-alias) }
+
+ENTRY %main.12 (p.1: f32[64,64], x.1: f32[8,64]) -> (f32[64,64], f32[]) {
+  %p.1 = f32[64,64]{1,0} parameter(0), metadata={op_name="p"}
+  %x.1 = f32[8,64]{1,0} parameter(1), metadata={op_name="x"}
+  %copy.3 = f32[8,64]{0,1} copy(%x.1)
+  %copy = bf16[4,2]{1,0:T(8,128)} copy(%half), metadata={op_name="copy"}
+  %copy-start.1 = (f32[9]{0}, f32[9]{0}, u32[]) copy-start(%x.1)
+  %call.1 = f32[8,64]{1,0} custom-call(%copy.3, %p.1), custom_call_target="__cublas$gemm"
+  %call.2 = f32[8,64]{1,0} custom-call(%call.1, %p.1), custom_call_target="__cublas$gemm"
+  %call.3 = f32[] custom-call(%call.2), custom_call_target="xla_ffi_python_cpu_callback"
+  ROOT %tuple = (f32[64,64]{1,0}, f32[]) tuple(%p.1, %call.3)
+}
+"""
+
+
+def record(name: str = "jit_step", file: str = "0.txt", **sizes: Any) -> ExecutableRecord:
+    nothing = dict.fromkeys(("argument_bytes", "output_bytes", "alias_bytes", "temp_bytes"), 0)
+    cost = {"flops": 1.0, "bytes_accessed": 2.0}
+    return ExecutableRecord(name=name, file=file, **{**nothing, **cost, **sizes})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """In which the agent left two programs."""
+    (tmp_path / "executables").mkdir()
+    (tmp_path / "executables" / "0.txt").write_text(TEXT)
+    (tmp_path / "executables" / "1.txt").write_text("HloModule jit_other")
+    return tmp_path
+
+
+def found(folder: Path, function: str, *records: ExecutableRecord) -> Executable | None:
+    return executable_of(folder, function, Recording(start_ns=0, executables=list(records)))
+
+
+def test_the_account_of_xla_is_kept(folder: Path) -> None:
+    sizes: dict[str, Any] = {
+        "argument_bytes": 4,
+        "output_bytes": 3,
+        "alias_bytes": 2,
+        "temp_bytes": 1,
+    }
+    seen = found(folder, "step", record(**sizes))
+    assert seen is not None
+    assert (seen.flops, seen.bytes_accessed) == (1.0, 2.0)
+    assert {name: getattr(seen, name) for name in sizes} == sizes
+
+
+def test_calls_of_libraries_are_counted_by_their_target(folder: Path) -> None:
+    seen = found(folder, "step", record())
+    assert seen is not None
+    assert seen.custom_calls == {"__cublas$gemm": 2, "xla_ffi_python_cpu_callback": 1}
+
+
+def test_plain_copies_are_added_up(folder: Path) -> None:
+    seen = found(folder, "step", record())
+    assert seen is not None
+    assert seen.copied_bytes == 8 * 64 * 4 + 4 * 2 * 2
+
+
+def test_a_program_that_calls_and_copies_nothing(folder: Path) -> None:
+    seen = found(folder, "other", record("jit_other", "1.txt"))
+    assert seen is not None
+    assert (seen.custom_calls, seen.copied_bytes) == ({}, 0)
+
+
+def test_of_several_programs_the_first_of_its_name_is_taken(folder: Path) -> None:
+    records = [record("jit_other", "1.txt"), record(flops=7.0), record(flops=8.0)]
+    seen = found(folder, "step", *records)
+    assert seen is not None
+    assert seen.flops == 7.0
+
+
+def test_no_program_where_none_of_its_name_lives(folder: Path) -> None:
+    assert found(folder, "step") is None
+    assert found(folder, "step", record("jit_stepping"), record("step")) is None
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [("step", "jit_step"), ("<lambda>", "jit__lambda"), ("_mean_", "jit__mean")],
+)
+def test_xla_names_a_program_by_its_function(function: str, name: str) -> None:
+    assert is_of(record(name), function)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "expected"),
+    [
+        ("f32", "8,64", 2048),
+        ("bf16", "4,2", 16),
+        ("f8e4m3fn", "10", 10),
+        ("pred", "7", 7),
+        ("s4", "10", 10),
+        ("c64", "", 8),
+        ("u8", "0,5", 0),
+    ],
+)
+def test_the_size_of_an_array(dtype: str, shape: str, expected: int) -> None:
+    assert size(dtype, shape) == expected
+
+
+@given(st.lists(st.integers(0, 100), max_size=4))
+def test_a_wider_type_takes_more(shape: list[int]) -> None:
+    text = ",".join(map(str, shape))
+    assert size("f64", text) == 2 * size("f32", text) == 4 * size("bf16", text)
+
+
+def test_a_lambda_that_the_installed_jax_compiles_is_found(tmp_path: Path) -> None:
+    compiled = jax.jit(lambda x: x @ x).lower(jnp.ones((4, 4))).compile()
+    seen, module = account(compiled.runtime_executable())
+    (tmp_path / "executables").mkdir()
+    (tmp_path / "executables" / "0.txt").write_text(module.to_string())
+    seen.file = "0.txt"
+    mine = found(tmp_path, "<lambda>", seen)
+    assert mine is not None
+    assert (mine.argument_bytes, mine.output_bytes) == (64, 64)
+    assert mine.flops == pytest.approx(2 * 4**3, rel=0.3)
+
+
+def test_a_callback_shows_in_the_program_that_the_installed_jax_compiles(tmp_path: Path) -> None:
+    def step(x: jax.Array) -> jax.Array:
+        jax.debug.print("{}", x[0])
+        return x + 1
+
+    compiled = jax.jit(step).lower(jnp.ones(4)).compile()
+    seen, module = account(compiled.runtime_executable())
+    (tmp_path / "executables").mkdir()
+    (tmp_path / "executables" / "0.txt").write_text(module.to_string())
+    seen.file = "0.txt"
+    mine = found(tmp_path, "step", seen)
+    assert mine is not None
+    assert any("callback" in target for target in mine.custom_calls)
