@@ -1,0 +1,85 @@
+"""Records the Observations of this folder, on the machine that it runs on.
+
+python -m tests.observations.record [NAME …]
+
+The samples are recorded with their trials; shapes of machines (one core, a quota, little memory,
+several devices) without, around the healthy sample. Quota and memory limit need root and control
+groups of version 1; nothing else should run meanwhile.
+"""
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.clinic.catalogue import surroundings
+from tests.command import SAMPLES
+from tests.recorded import FOLDER
+
+MEMORY_GROUP = Path("/sys/fs/cgroup/memory/perfdoctor-record")
+MEMORY_LIMIT_BYTES = 1200 * 2**20
+TWO_DEVICES = """
+[model]
+name = "cnn"
+[training]
+devices = 2
+[process]
+env = { XLA_FLAGS = "--xla_force_host_platform_device_count=2" }
+"""
+IN_GROUP = ["sh", "-c", 'echo $$ > "$0/cgroup.procs"; exec "$@"']
+
+
+@contextmanager
+def little_memory() -> Iterator[list[str]]:
+    """A control group with little memory; yields what a command must begin with to be in it."""
+    MEMORY_GROUP.mkdir()
+    try:
+        (MEMORY_GROUP / "memory.limit_in_bytes").write_text(str(MEMORY_LIMIT_BYTES))
+        yield [*IN_GROUP, str(MEMORY_GROUP)]
+    finally:
+        MEMORY_GROUP.rmdir()
+
+
+def record(name: str, prefix: list[str], workload: Path, *options: str) -> None:
+    """One observation."""
+    saved = FOLDER / f"{name}.json"
+    command = [sys.executable, "-m", "perfdoctor", "check", str(workload)]
+    command += ["--save-observation", str(saved), *options]
+    print(name, flush=True)
+    answer = subprocess.run([*prefix, *command], capture_output=True, text=True)
+    print(answer.stdout, answer.stderr, flush=True)
+
+
+def shape(name: str) -> None:
+    """The healthy sample on a machine of another shape."""
+    healthy = SAMPLES / "healthy.toml"
+    if name == "one_core":
+        record(name, ["taskset", "-c", "0"], healthy, "--no-try-fixes")
+    elif name == "little_memory":
+        with little_memory() as prefix:
+            record(name, prefix, healthy, "--no-try-fixes")
+    elif name == "two_devices":
+        with tempfile.TemporaryDirectory() as folder:
+            workload = Path(folder) / "two_devices.toml"
+            workload.write_text(TWO_DEVICES)
+            record(name, [], workload, "--no-try-fixes")
+    else:
+        with surroundings(name) as prefix:
+            record(name, prefix, healthy, "--no-try-fixes")
+
+
+def main() -> None:
+    """All of them, or those that are named."""
+    samples = sorted(file.stem for file in SAMPLES.glob("*.toml"))
+    shapes = ["one_core", "quota", "competitor", "little_memory", "two_devices"]
+    for name in sys.argv[1:] or [*samples, *shapes]:
+        if name in shapes:
+            shape(name)
+        else:
+            record(name, [], SAMPLES / f"{name}.toml")
+
+
+if __name__ == "__main__":
+    main()
