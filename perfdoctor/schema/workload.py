@@ -20,6 +20,8 @@ class Model(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.1
     kernel: Annotated[int, Meta(ge=1, le=64)] = 3
     """Height and width of the convolutions of a cnn."""
+    activation: Literal["relu", "gelu"] = "relu"
+    """Of an mlp or a cnn; gelu: as it is defined, x Φ(x)."""
     scan: bool = True
     """Whether an lstm goes over time in one `lax.scan`, or in a Python loop."""
 

@@ -48,10 +48,28 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("code", [0, None])
-def test_a_recorded_run_did_not_fail(folder: Path, code: int | None) -> None:
+def test_a_run_that_was_recorded_and_ended_by_itself_did_not_fail(folder: Path) -> None:
     (folder / "recording.json").write_text("{}")
+    assert why_failed(folder, 0, 1.0) is None
+
+
+@pytest.mark.parametrize("code", [None, -9, -11])
+def test_once_a_window_is_closed_it_does_not_matter_how_a_run_ends(
+    folder: Path, code: int | None
+) -> None:
+    (folder / "recording.json").write_text("{}")
+    (folder / "window-closed-1").touch()
     assert why_failed(folder, code, 1.0) is None
+
+
+@pytest.mark.parametrize(("code", "kind"), [(None, "hung"), (-9, "killed")])
+def test_a_recording_without_a_window_excuses_nothing(
+    folder: Path, code: int | None, kind: str
+) -> None:
+    (folder / "recording.json").write_text("{}")
+    found = why_failed(folder, code, 1.0)
+    assert found is not None
+    assert found.kind == kind
 
 
 def test_a_run_that_raised_after_all_failed(folder: Path) -> None:

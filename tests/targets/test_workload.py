@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfdoctor.schema.errors import UsageError
-from perfdoctor.schema.workload import Data, Model, Process, Training, Workload
+from perfdoctor.schema.workload import Data, Inference, Model, Process, Training, Workload
 from perfdoctor.targets.workload import REFERENCE, convert, launch, read
 
 
@@ -35,20 +35,37 @@ def test_a_whole_file(tmp_path: Path) -> None:
         [model]
         name = "mlp"
         dropout = 0
+        kernel = 5
+        scan = false
         [data]
         folder = "here"
         [training]
-        batch_size = 7
+        batch_size = 8
         donate = false
+        schedule = "static"
+        schedule_every = 2
+        callback = "metric"
+        keep_every = 10
         [process]
         env.XLA_FLAGS = "--xla_x"
+        [inference]
+        clients = 4
+        batched = true
         """,
     )
     assert read(file) == Workload(
-        model=Model(name="mlp", dropout=0.0),
+        model=Model(name="mlp", dropout=0.0, kernel=5, scan=False),
         data=Data(folder="here"),
-        training=Training(batch_size=7, donate=False),
+        training=Training(
+            batch_size=8,
+            donate=False,
+            schedule="static",
+            schedule_every=2,
+            callback="metric",
+            keep_every=10,
+        ),
         process=Process(env={"XLA_FLAGS": "--xla_x"}),
+        inference=Inference(clients=4, batched=True),
         expect=("gc", "dtype"),
     )
 
@@ -63,6 +80,8 @@ def test_an_empty_file_is_the_default(tmp_path: Path) -> None:
         ("[training]\nbatchsize = 3", "training.batchsize", "did you mean batch_size?"),
         ("[trainig]\nsteps = 3", "trainig", "did you mean training?"),
         ("[data]\nprefetching = 3", "data.prefetching", "did you mean prefetch?"),
+        ("[inference]\nclient = 3", "inference.client", "did you mean clients?"),
+        ("[training]\nshedule = 3", "training.shedule", "did you mean schedule?"),
         ("[process]\ngc_frezze = true", "process.gc_frezze", "did you mean gc_freeze?"),
     ],
 )
@@ -90,6 +109,10 @@ def test_an_unknown_key_that_resembles_none_is_answered_with_all(tmp_path: Path)
         ("[data]\nfolder = 3", "data.folder = 3", "str"),
         ("[model]\ndropout = []", "model.dropout = []", "float"),
         ("[training]\nsteps = 2026-01-01", "training.steps = 2026-01-01", "int"),
+        ("[inference]\nbatched = 1", "inference.batched = 1", "bool"),
+        ("[training]\nstate_on_host = 1", "training.state_on_host = 1", "bool"),
+        ("[model]\nkernel = 1.5", "model.kernel = 1.5", "int"),
+        ("inference = 3", "inference = 3", "a table"),
         ("model = 3", "model = 3", "a table"),
         ('expect = "gc"', 'expect = "gc"', "a list"),
     ],
@@ -120,6 +143,26 @@ def test_a_batch_out_of_bounds_is_answered_with_the_bound(
     assert bound in message
 
 
+@pytest.mark.parametrize(
+    ("table", "field", "value", "bound"),
+    [
+        ("model", "kernel", 0, ">= 1"),
+        ("model", "kernel", 65, "<= 64"),
+        ("training", "devices", 0, ">= 1"),
+        ("training", "schedule_every", 0, ">= 1"),
+        ("training", "keep_every", -1, ">= 0"),
+        ("inference", "clients", -1, ">= 0"),
+        ("inference", "clients", 257, "<= 256"),
+    ],
+)
+def test_a_number_out_of_bounds_is_answered_with_the_bound(
+    tmp_path: Path, table: str, field: str, value: int, bound: str
+) -> None:
+    message = refusal(write(tmp_path, f"[{table}]\n{field} = {value}"))
+    assert f"{table}.{field} = {value}" in message
+    assert bound in message
+
+
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", "0.0", "10.5"])
 def test_a_learning_rate_that_cannot_train_is_refused(tmp_path: Path, value: str) -> None:
     message = refusal(write(tmp_path, f"[training]\nlearning_rate = {value}"))
@@ -131,6 +174,8 @@ def test_a_learning_rate_that_cannot_train_is_refused(tmp_path: Path, value: str
     [
         ('[model]\nname = "resnet"', "model.name", ("mlp", "cnn", "lstm", "transformer")),
         ('[data]\nsource = "disk"', "data.source", ("images", "records", "memory")),
+        ('[training]\nschedule = "cosine"', "training.schedule", ("constant", "traced", "static")),
+        ('[training]\ncallback = "log"', "training.callback", ("none", "print", "metric")),
         ('[training]\ndtype = "f16"', "training.dtype", ("bfloat16", "mixed", "float64")),
     ],
 )
@@ -189,6 +234,19 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
         ('[model]\nname = "transformer"\n[data]\nsource = "images"', ("model.name", "data.source")),
         ("[model]\ndepth = 6\n[data]\nimage_size = 32", ("model.depth", "data.image_size")),
         ("[data]\nexamples = 100000\nimage_size = 512", ("data.examples",)),
+        (
+            "[training]\nbatch_size = 7\ndevices = 2",
+            ("training.batch_size = 7", "training.devices = 2", "a multiple"),
+        ),
+        ("[training]\nbatch_size = 1\ndevices = 2", ("training.batch_size", "training.devices")),
+        (
+            '[training]\ndevices = 2\nschedule = "traced"',
+            ("training.devices = 2", 'schedule = "constant"'),
+        ),
+        (
+            "[training]\ndevices = 2\nstate_on_host = true",
+            ("training.devices = 2", "state_on_host = false"),
+        ),
     ],
 )
 def test_impossible_combinations_name_their_keys(
@@ -205,6 +263,9 @@ def test_impossible_combinations_name_their_keys(
         "[model]\ndepth = 5\n[data]\nimage_size = 32",
         '[model]\nname = "mlp"\ndepth = 6\n[data]\nimage_size = 32',
         '[model]\nname = "lstm"\n[data]\nexamples = 100000\nimage_size = 512',
+        "[training]\nbatch_size = 8\ndevices = 2",
+        "[training]\nbatch_size = 7\ndevices = 7",
+        '[training]\nschedule = "static"\nstate_on_host = true',
     ],
 )
 def test_combinations_that_only_look_impossible(tmp_path: Path, text: str) -> None:
@@ -261,9 +322,11 @@ def test_a_launch_hands_the_workload_to_the_reference_loop(
     assert msgspec.json.decode(spec.read_bytes(), type=Workload) == workload
 
 
-TABLES = ("model", "data", "training", "process")
+TABLES = ("model", "data", "training", "process", "inference")
 NAMES = [
-    each.name for kind in (Model, Data, Training, Process) for each in msgspec.structs.fields(kind)
+    each.name
+    for kind in (Model, Data, Training, Process, Inference)
+    for each in msgspec.structs.fields(kind)
 ]
 WORDS = st.sampled_from([*TABLES, *NAMES, "expect", "zzz"]) | st.text(max_size=5)
 SCALARS = (
@@ -295,6 +358,7 @@ FILES = st.dictionaries(WORDS, VALUES, max_size=4) | st.fixed_dictionaries(
         "data": table(Data),
         "training": table(Training),
         "process": table(Process),
+        "inference": table(Inference),
         "expect": st.lists(st.text(max_size=4) | SCALARS, max_size=2),
     },
 )

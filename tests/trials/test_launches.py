@@ -7,7 +7,6 @@ import pytest
 
 from perfdoctor.processes import Ward
 from perfdoctor.schema.launch import Launch
-from perfdoctor.trials import launches
 from perfdoctor.trials.launches import ROUNDS, play_launches, run_s
 from perfdoctor.trials.player import PlayerEnded
 
@@ -168,7 +167,7 @@ def test_the_changed_program_runs_once_before_and_then_each_in_turn(folder: Path
 def test_the_order_in_a_round_is_left_to_chance(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launches.random, "shuffle", list.reverse)
+    monkeypatch.setattr("perfdoctor.trials.launches.random.shuffle", list.reverse)
     with Ward() as ward:
         play_launches(ward, launch(folder, "sleep", "0"), launch(folder, "rest"), soon())
     assert runs(folder) == ["rest", *["rest", "sleep"] * ROUNDS]

@@ -20,11 +20,20 @@ def normalised(image: Pixels, like: Array) -> Float[Array, "3 height width"]:
     return jnp.moveaxis(image, -1, 0).astype(like.dtype) / 64 - 2
 
 
+def gelu(x: Array) -> Array:
+    """As it is defined: x times the normal distribution's probability of less than x."""
+    return x * jax.scipy.stats.norm.cdf(x)
+
+
+ACTIVATIONS = {"relu": jax.nn.relu, "gelu": gelu}
+
+
 class Perceptron(eqx.Module):
     """Dense layers with dropout."""
 
     layers: list[eqx.nn.Linear]
     dropout: eqx.nn.Dropout
+    activation: str = eqx.field(static=True)
 
     def __init__(self, workload: Workload, key: PRNGKeyArray) -> None:
         model = workload.model
@@ -35,13 +44,15 @@ class Perceptron(eqx.Module):
             for fan_in, fan_out, k in zip(sizes, sizes[1:], keys, strict=False)
         ]
         self.dropout = eqx.nn.Dropout(model.dropout)
+        self.activation = model.activation
 
     def __call__(self, image: Pixels, key: PRNGKeyArray) -> Logits:
         hidden = normalised(image, self.layers[0].weight).ravel()
+        activate = ACTIVATIONS[self.activation]
         for layer, k in zip(
             self.layers[:-1], jax.random.split(key, len(self.layers)), strict=False
         ):
-            hidden = self.dropout(jax.nn.relu(layer(hidden)), key=k)
+            hidden = self.dropout(activate(layer(hidden)), key=k)
         return self.layers[-1](hidden)
 
 
@@ -51,9 +62,11 @@ class ConvNet(eqx.Module):
     stages: list[eqx.nn.Conv2d]
     dropout: eqx.nn.Dropout
     head: eqx.nn.Linear
+    activation: str = eqx.field(static=True)
 
     def __init__(self, workload: Workload, key: PRNGKeyArray) -> None:
         model = workload.model
+        self.activation = model.activation
         channels = [3, *(model.width * 2**stage for stage in range(model.depth))]
         *keys, head_key = jax.random.split(key, model.depth + 1)
         self.stages = [
@@ -66,7 +79,7 @@ class ConvNet(eqx.Module):
     def __call__(self, image: Pixels, key: PRNGKeyArray) -> Logits:
         hidden = normalised(image, self.head.weight)
         for stage in self.stages:
-            hidden = jax.nn.relu(stage(hidden))
+            hidden = ACTIVATIONS[self.activation](stage(hidden))
         return self.head(self.dropout(hidden.mean((1, 2)), key=key))
 
 

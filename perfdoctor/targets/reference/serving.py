@@ -7,7 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -51,25 +51,25 @@ class Serving:
         lock = threading.Lock()
 
         def client() -> None:
-            while not self.ended.is_set():
-                with lock:
-                    request = next(left, None)
-                if request is None:
-                    return
-                inputs, _ = self.examples.read(np.asarray([request % len(self.examples)]))
-                self.answer(inputs)
+            try:
+                while not self.ended.is_set():
+                    with lock:
+                        request = next(left, None)
+                    if request is None:
+                        return
+                    inputs, _ = self.examples.read(np.asarray([request % len(self.examples)]))
+                    self.answer(inputs)
+            except BaseException:
+                self.ended.set()
+                raise
 
-        threads = [threading.Thread(target=client) for _ in range(self.clients)]
-        for thread in threads:
-            thread.start()
-        try:
-            for thread in threads:
-                thread.join()
-        except BaseException:
-            self.ended.set()
-            for thread in threads:
-                thread.join()
-            raise
+        with ThreadPoolExecutor(self.clients) as pool:
+            try:
+                for each in [pool.submit(client) for _ in range(self.clients)]:
+                    each.result()
+            except BaseException:
+                self.ended.set()
+                raise
 
     def answer(self, inputs: Example) -> Answer:
         """The prediction for one example, inputs [1, ...]."""
@@ -99,10 +99,13 @@ class Batcher:
         self.thread.start()
 
     def ask(self, inputs: Example) -> Answer:
-        """Wait for the answer to one request."""
+        """Wait for the answer to one request; CancelledError if the batcher is closed before."""
         future: Future[Answer] = Future()
         self.requests.put((inputs, future))
-        return future.result()
+        while self.thread.is_alive():
+            with suppress(TimeoutError):
+                return future.result(POLL_S)
+        raise CancelledError
 
     def serve(self) -> None:
         """Answer until closed; a batch is filled up to one size, so that one program does."""
@@ -117,7 +120,12 @@ class Batcher:
                     waiting.append(self.requests.get(timeout=max(0, until - time.monotonic())))
             inputs = [inputs for inputs, _ in waiting]
             inputs += inputs[:1] * (self.size - len(inputs))
-            answers = np.asarray(self.predict(np.concatenate(inputs)))
+            try:
+                answers = np.asarray(self.predict(np.concatenate(inputs)))
+            except Exception as error:  # of the model; each client ends with it
+                for _, future in waiting:
+                    future.set_exception(error)
+                continue
             for (_, future), answer in zip(waiting, answers, strict=False):
                 future.set_result(answer)
 

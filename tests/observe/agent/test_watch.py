@@ -116,3 +116,14 @@ def test_the_digest_understands_what_was_recorded(trained: Path) -> None:
     assert (found.steps.function, found.steps.threads) == ("<lambda>", 1)
     assert len(found.steps.busy_shares) == recording(trained)["devices"]
     assert "executable" not in found.not_measured
+
+
+RESTING = TRAINING.replace("try:", "p = step(p, x)\nimport time\ntime.sleep(2.5)\ntry:", 1)
+
+
+def test_a_set_up_that_rests_is_not_taken_for_the_training(tmp_path: Path) -> None:
+    assert watched(tmp_path, RESTING).stdout == "begins\nends\n"
+    folder = tmp_path / "recording"
+    assert (folder / "window-closed-2").exists()
+    (trace,) = (folder / "trace").rglob("*.xplane.pb")
+    assert b"PjitFunction(" in trace.read_bytes()

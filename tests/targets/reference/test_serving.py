@@ -4,10 +4,10 @@ import sys
 import threading
 import time
 from collections import Counter
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any, Literal
 
-import jax
 import msgspec
 import numpy as np
 import numpy.typing as npt
@@ -191,8 +191,15 @@ def test_requests_that_wait_together_share_a_call() -> None:
     assert set(calls[1]) == {1, 2, 3, 4, 5}
 
 
+def test_a_closed_batcher_answers_nobody_and_hangs_nobody() -> None:
+    batcher = Batcher(doubled, 2)
+    batcher.close()
+    with pytest.raises(CancelledError):
+        batcher.ask(np.asarray([1]))
+
+
 INTERRUPTED = """
-import sys, threading
+import sys, threading, time
 from pathlib import Path
 import msgspec
 from perfdoctor.schema.workload import Workload
@@ -200,12 +207,22 @@ from perfdoctor.targets.reference.serving import Serving
 
 serving = Serving(msgspec.json.decode(sys.argv[1], type=Workload), Path(sys.argv[2]))
 serving.run(1)
-print("runs", flush=True)
+first, answered = threading.Lock(), serving.answer
+
+def answer(inputs):
+    found = answered(inputs)
+    if first.acquire(blocking=False):
+        print("runs", flush=True)
+    return found
+
+serving.answer = answer
 try:
     serving.run(10**9)
 except KeyboardInterrupt:
     serving.close()
-    print([thread.name for thread in threading.enumerate()])
+    while threading.active_count() > 1:
+        time.sleep(0.01)
+    print("ends")
 """
 
 
@@ -221,7 +238,38 @@ def test_an_interruption_ends_all_threads(folder: Path, batched: bool) -> None:
             out, _ = child.communicate(timeout=LIMIT_S)
         finally:
             child.kill()
-    assert (child.returncode, out) == (0, "['MainThread']\n")
+    assert (child.returncode, out) == (0, "ends\n")
+
+
+def broken(inputs: Any) -> Any:
+    raise ValueError("no such model")
+
+
+@pytest.mark.parametrize("batched", [True, False])
+def test_a_model_that_fails_ends_the_run(folder: Path, batched: bool) -> None:
+    serving = Noted(workload(batched=batched), folder)
+    serving.predict = broken
+    if serving.batcher is not None:
+        serving.batcher.predict = broken
+    with pytest.raises(ValueError, match="no such model"):
+        serving.run(10**9)
+    serving.close()
+    assert serving.noted == []
+
+
+def test_a_model_that_fails_once_does_not_end_the_batcher() -> None:
+    failures = iter([ValueError("not now")])
+
+    def predict(inputs: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        for failure in failures:
+            raise failure
+        return doubled(inputs)
+
+    batcher = Batcher(predict, 1)
+    with pytest.raises(ValueError, match="not now"):
+        batcher.ask(np.asarray([1]))
+    assert batcher.ask(np.asarray([2])) == 4
+    batcher.close()
 
 
 def program(folder: Path, plan: Workload, *options: str, told: str = "") -> str:
@@ -248,19 +296,3 @@ def test_told_so_it_serves_by_command_a_request_a_step(folder: Path) -> None:
     slices = [msgspec.json.decode(line) for line in answers.splitlines()]
     assert [(each["steps"], each["samples"]) for each in slices] == [(5, 5), (9, 9)]
     assert slices[1]["compiles"] == 0
-
-
-def test_a_model_that_raises_does_not_hang_its_clients(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(inputs: Any) -> Any:
-        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED")
-
-    raised: list[BaseException] = []
-    monkeypatch.setattr(threading, "excepthook", lambda details: raised.append(details.exc_value))
-    batcher = Batcher(broken, 2)
-    client = threading.Thread(target=batcher.ask, args=[np.asarray([1])], daemon=True)
-    client.start()
-    client.join(5.0)
-    assert not client.is_alive()
-    batcher.close()
