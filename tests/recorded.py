@@ -9,6 +9,11 @@ from perfdoctor.schema.observation import Observation
 FOLDER = Path(__file__).parent / "observations"
 
 
+def saved(name: str) -> Path:
+    """Where the Observation with this name lies."""
+    return FOLDER / f"{name}.json"
+
+
 def recorded(name: str) -> Observation:
     """The recorded Observation with this name."""
-    return msgspec.json.decode((FOLDER / f"{name}.json").read_bytes(), type=Observation)
+    return msgspec.json.decode(saved(name).read_bytes(), type=Observation)

@@ -7,6 +7,8 @@ change that the report names, run in turn as fresh processes that share no code 
 they train for a fixed time and count, or, where a fix makes the start of a run faster, run from
 start to end. Prints rank and gain beside the ratio found. Two causes are made around a healthy run:
 another process that computes, and a quota of a control group (version 1, as root).
+
+The observations are kept in tests/observations, for the tests of the checks.
 """
 
 import json
@@ -20,12 +22,13 @@ import time
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
 from tests.command import SAMPLES
+from tests.recorded import saved
 from tests.saved import save
 
 TRAIN = """
@@ -73,7 +76,6 @@ class Case:
     sample: str
     around: str | None = None
     """What is made around the run, and taken away for the truth: competitor or quota."""
-    options: list[str] = field(default_factory=list)
 
 
 CASES = [
@@ -126,12 +128,11 @@ def surroundings(kind: str | None) -> Iterator[list[str]]:
 
 
 def check(case: Case) -> dict[str, Any]:
-    """The report on a case."""
+    """The report on a case; its observation is kept."""
     command = [sys.executable, "-m", "perfdoctor", "check", str(SAMPLES / f"{case.sample}.toml")]
+    command += ["--format", "json", "--save-observation", str(saved(case.around or case.sample))]
     with surroundings(case.around) as prefix:
-        answer = subprocess.run(
-            [*prefix, *command, "--format", "json", *case.options], capture_output=True, text=True
-        )
+        answer = subprocess.run([*prefix, *command], capture_output=True, text=True)
     if answer.returncode not in (0, 1):
         raise SystemExit(f"{case.sample}: {answer.stderr or answer.stdout}")
     report: dict[str, Any] = json.loads(answer.stdout)

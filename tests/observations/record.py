@@ -1,10 +1,9 @@
-"""Records the Observations of this folder, on the machine that it runs on.
+"""Records the healthy sample on machines of other shapes, for the tests of the checks.
 
-python -m tests.observations.record [NAME …]
+python -m tests.observations.record [SHAPE …]
 
-The samples are recorded with their trials; shapes of machines (one core, a quota, little memory,
-several devices) without, around the healthy sample. Quota and memory limit need root and control
-groups of version 1; nothing else should run meanwhile.
+The memory limit needs root and control groups of version 1; nothing else should run meanwhile. The
+observations of the samples, of a quota and of a competitor are made by tests.clinic.catalogue.
 """
 
 import subprocess
@@ -14,10 +13,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.clinic.catalogue import surroundings
 from tests.command import SAMPLES
-from tests.recorded import FOLDER
+from tests.recorded import saved
 
+SHAPES = ("healthy", "one_core", "little_memory", "two_devices")
 MEMORY_GROUP = Path("/sys/fs/cgroup/memory/perfdoctor-record")
 MEMORY_LIMIT_BYTES = 1200 * 2**20
 TWO_DEVICES = """
@@ -44,9 +43,8 @@ def little_memory() -> Iterator[list[str]]:
 
 def record(name: str, prefix: list[str], workload: Path, *options: str) -> None:
     """One observation."""
-    saved = FOLDER / f"{name}.json"
     command = [sys.executable, "-m", "perfdoctor", "check", str(workload)]
-    command += ["--save-observation", str(saved), *options]
+    command += ["--save-observation", str(saved(name)), *options]
     print(name, flush=True)
     answer = subprocess.run([*prefix, *command], capture_output=True, text=True)
     print(answer.stdout, answer.stderr, flush=True)
@@ -60,25 +58,21 @@ def shape(name: str) -> None:
     elif name == "little_memory":
         with little_memory() as prefix:
             record(name, prefix, healthy, "--no-try-fixes")
+    elif name == "healthy":
+        record(name, [], healthy)
     elif name == "two_devices":
         with tempfile.TemporaryDirectory() as folder:
             workload = Path(folder) / "two_devices.toml"
             workload.write_text(TWO_DEVICES)
             record(name, [], workload, "--no-try-fixes")
     else:
-        with surroundings(name) as prefix:
-            record(name, prefix, healthy, "--no-try-fixes")
+        raise SystemExit(f"no shape {name!r}; expected {', '.join(SHAPES)}")
 
 
 def main() -> None:
     """All of them, or those that are named."""
-    samples = sorted(file.stem for file in SAMPLES.glob("*.toml"))
-    shapes = ["one_core", "quota", "competitor", "little_memory", "two_devices"]
-    for name in sys.argv[1:] or [*samples, *shapes]:
-        if name in shapes:
-            shape(name)
-        else:
-            record(name, [], SAMPLES / f"{name}.toml")
+    for name in sys.argv[1:] or SHAPES:
+        shape(name)
 
 
 if __name__ == "__main__":

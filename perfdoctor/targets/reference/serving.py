@@ -7,7 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -65,7 +65,10 @@ class Serving:
 
         with ThreadPoolExecutor(self.clients) as pool:
             try:
-                for each in [pool.submit(client) for _ in range(self.clients)]:
+                clients = [pool.submit(client) for _ in range(self.clients)]
+                while wait(clients, POLL_S).not_done:  # one endless wait might miss a signal
+                    pass
+                for each in clients:
                     each.result()
             except BaseException:
                 self.ended.set()
