@@ -1,11 +1,12 @@
 """For every check: a run in which its cause is at work, its rank, its gain, and the truth.
 
-python -m tests.clinic.catalogue [ROUNDS] [SAMPLE …]
+python -m tests.clinic.catalogue [ROUNDS] [CASE …]
 
 Each sample workload is examined by `perfdoctor check`. Then the sample, and the sample with the
 change that the report names, run in turn as fresh processes that share no code with the trials:
 they train for a fixed time and count, or, where a fix makes the start of a run faster, run from
-start to end. Prints rank and gain beside the ratio found. Two causes are made around a healthy run:
+start to end. Prints rank and gain beside the ratio found, and its
+lowest and highest round. Two causes are made around a healthy run:
 another process that computes, and a quota of a control group (version 1, as root).
 
 The observations are kept in tests/observations, for the tests of the checks.
@@ -24,7 +25,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 from tests.command import SAMPLES
@@ -63,6 +64,10 @@ if __name__ == "__main__":
     loop.close()
 """
 RUN_S = 4.0
+HEADING = (
+    "check                sample            rank  the report                     "
+    "fresh runs            check   fix"
+)
 COMPETITOR = "while True: pass"
 QUOTA_GROUP = Path("/sys/fs/cgroup/cpu/perfdoctor-clinic")
 QUOTA_CORES = 0.5
@@ -76,6 +81,11 @@ class Case:
     sample: str
     around: str | None = None
     """What is made around the run, and taken away for the truth: competitor or quota."""
+
+    @property
+    def name(self) -> str:
+        """Of its observation."""
+        return self.around or self.sample
 
 
 CASES = [
@@ -130,7 +140,7 @@ def surroundings(kind: str | None) -> Iterator[list[str]]:
 def check(case: Case) -> dict[str, Any]:
     """The report on a case; its observation is kept."""
     command = [sys.executable, "-m", "perfdoctor", "check", str(SAMPLES / f"{case.sample}.toml")]
-    command += ["--format", "json", "--save-observation", str(saved(case.around or case.sample))]
+    command += ["--format", "json", "--save-observation", str(saved(case.name))]
     with surroundings(case.around) as prefix:
         answer = subprocess.run([*prefix, *command], capture_output=True, text=True)
     if answer.returncode not in (0, 1):
@@ -210,7 +220,8 @@ def truth(case: Case, change: dict[str, Any], rounds: int, folder: Path) -> dict
         order = random.sample([ill, well], 2)
         rates = {variant.workload: speed(script, variant, whole) for variant in order}
         ratios.append(math.log(rates[well.workload] / rates[ill.workload]))
-    return {"ratio": math.exp(fmean(ratios)), "error": stdev(ratios) / math.sqrt(rounds)}
+    found = {"ratio": fmean(ratios), "lowest": min(ratios), "highest": max(ratios)}
+    return {name: math.exp(value) for name, value in found.items()}
 
 
 def examine(case: Case, rounds: int, folder: Path) -> dict[str, Any]:
@@ -239,12 +250,12 @@ def row(seen: dict[str, Any]) -> str:
         if gain
         else "-"
     )
-    found = f"{real['ratio']:.2f}× ± {1.96 * real['error']:.0%}" if real else "-"
+    found = f"{real['ratio']:.2f}× ({real['lowest']:.2f}–{real['highest']:.2f})" if real else "-"
     rank = seen["rank"] or "none"
     others = ", ".join(seen["others"])
     how = "".join(seen.get("how", "").splitlines()[:1])
     return (
-        f"{seen['check']:<20} {seen['sample']:<17} {rank!s:<5} {told:<30} {found:<14} "
+        f"{seen['check']:<20} {seen['sample']:<17} {rank!s:<5} {told:<30} {found:<21} "
         f"{seen['seconds']:>4.0f} s  {how}"
         f"{'  also: ' + others if others else ''}"
     )
@@ -253,20 +264,26 @@ def row(seen: dict[str, Any]) -> str:
 def main() -> None:
     """All cases, or those of the samples that are named."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
-    chosen = [case for case in CASES if not sys.argv[2:] or case.sample in sys.argv[2:]]
-    lines = [
-        "check                sample            rank  the report                     "
-        "fresh runs     check   fix"
-    ]
-    data = []
+    chosen = [case for case in CASES if not sys.argv[2:] or case.name in sys.argv[2:]]
+    kept = earlier()
     with tempfile.TemporaryDirectory() as folder:
         for case in chosen:
-            data.append(examine(case, rounds, Path(folder)))
-            lines.append(row(data[-1]))
-            print(lines[-1], flush=True)
-    first = sum(seen["rank"] == 1 for seen in data)
-    lines += ["", f"rank 1: {first} of {len(data)}; cudnn needs an NVIDIA GPU"]
-    save("catalogue", lines, data)
+            kept[case.name] = examine(case, rounds, Path(folder))
+            save("catalogue", report_of(kept), kept)
+
+
+def earlier() -> dict[str, Any]:
+    """The results saved so far, by the name of the case: what is not examined again stays."""
+    file = Path(__file__).parent / "results" / "catalogue.json"
+    found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    return found
+
+
+def report_of(kept: dict[str, Any]) -> list[str]:
+    """The table, in the order of the cases."""
+    seen = [kept[case.name] for case in CASES if case.name in kept]
+    first = sum(each["rank"] == 1 for each in seen)
+    return [HEADING, *map(row, seen), "", f"rank 1: {first} of {len(seen)}; cudnn needs a GPU"]
 
 
 if __name__ == "__main__":

@@ -21,8 +21,9 @@ def main() -> None:
     watcher.start()
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
-    except KeyboardInterrupt:
-        pass  # asked for by the watcher: enough was seen
+    except BaseException:  # an interruption comes out of XLA as an error of another kind
+        if not watcher.asked_to_stop:
+            raise
     finally:
         leave(watcher)
 

@@ -1,10 +1,10 @@
 """The watching thread in the observed process: waits until the run is steady, traces a window."""
 
-import _thread
 import gc
 import re
 import resource
 import shutil
+import signal
 import sys
 import threading
 import time
@@ -64,6 +64,7 @@ class Watcher(threading.Thread):
         self.stacks = StackSampler()
         self.memory = MemoryWatch()
         self.threads = ThreadWatch()
+        self.asked_to_stop = False
         self._ended = threading.Event()
         self._written = False
 
@@ -79,7 +80,14 @@ class Watcher(threading.Thread):
                 break
         self.write()
         if not self._ended.is_set():
-            _thread.interrupt_main()
+            self._ask_to_stop()
+
+    def _ask_to_stop(self) -> None:
+        """As Ctrl-C would; sent to the main thread itself, so that it wakes from a lock."""
+        self.asked_to_stop = True
+        main = threading.main_thread().ident
+        if main is not None:
+            signal.pthread_kill(main, signal.SIGINT)
 
     def finish(self) -> None:
         """Called in the main thread when the program has ended: stop, and leave the recording."""
@@ -144,31 +152,39 @@ class Watcher(threading.Thread):
     def _trace_window(self, jax: Any, attempt: int) -> None:
         if self._ended.is_set():
             return
-        shutil.rmtree(self.folder / "trace", ignore_errors=True)
-        shutil.rmtree(self.folder / "executables", ignore_errors=True)
+        for folder in ("trace", "executables"):  # of an attempt before
+            shutil.rmtree(self.folder / folder, ignore_errors=True)
         self.memory = MemoryWatch()
         steady = self._steady()
         window_s = self.limits.window_s * (1 if steady else UNSTEADY_WINDOWS)
         options = jax.profiler.ProfileOptions()
         options.host_tracer_level, options.python_tracer_level = 1, 0
-        tree = psutil.Process()
-        recording = self.recording  # memory first: the trace itself takes hundreds of megabytes
-        recording.rss_bytes, recording.peak_rss_bytes = resident_bytes(tree)
-        recording.swapped_bytes = swapped_bytes(tree)
-        recording.available_bytes = memory_left_bytes()
+        process = psutil.Process()
+        self._note_memory(process)
         jax.profiler.start_trace(str(self.folder / "trace"), profiler_options=options)
-        start_ns, start_cpu_s = time.time_ns(), cpu_s(tree)
+        start_ns, start_cpu_s = time.time_ns(), cpu_s(process)
         (self.folder / f"window-open-{attempt}").touch()
         self.threads.begin()
         self._sample(jax, start_ns, round(window_s * 1e9))
-        end_ns, end_cpu_s = time.time_ns(), cpu_s(tree)
-        threads = self.threads.end((end_ns - start_ns) / 1e9)
+        end_ns, end_cpu_s = time.time_ns(), cpu_s(process)
+        self.recording.threads = self.threads.end((end_ns - start_ns) / 1e9)
         (self.folder / f"window-closed-{attempt}").touch()
         jax.profiler.stop_trace()
-        recording.threads = threads
-        recording.window = Window(
+        self.recording.window = Window(
             start_ns=start_ns, end_ns=end_ns, cpu_s=end_cpu_s - start_cpu_s, steady=steady
         )
+        self._note_state(jax)
+
+    def _note_memory(self, process: psutil.Process) -> None:
+        """Before the window is opened: the trace itself takes hundreds of megabytes."""
+        recording = self.recording
+        recording.rss_bytes, recording.peak_rss_bytes = resident_bytes(process)
+        recording.swapped_bytes = swapped_bytes(process)
+        recording.available_bytes = memory_left_bytes()
+
+    def _note_state(self, jax: Any) -> None:
+        """After the window is closed: what takes a while to ask for."""
+        recording = self.recording
         recording.live_objects = len(gc.get_objects())
         recording.frozen_objects = gc.get_freeze_count()
         recording.gc_thresholds = gc.get_threshold()
