@@ -3,6 +3,7 @@
 import math
 import random
 import time
+from collections.abc import Sequence
 
 from perfdoctor.processes import Ward
 from perfdoctor.schema.launch import Launch
@@ -13,6 +14,8 @@ from perfdoctor.trials.statistics import LAUNCH_SD, quantile, trimmed_mean
 SLICE_S = 0.5
 """Long enough that starting and draining the pipeline at its ends does not show, nor which part of
 a period of several steps a slice happened to hold."""
+COMPILING_SLICE_S = 3.0
+"""Of a program that never stops compiling."""
 FEWEST_STEPS = 2
 """In a slice, however long they take."""
 FEWEST_ROUNDS, ROUNDS = 5, 10
@@ -64,16 +67,27 @@ def enough(ratios: list[float], until: float) -> bool:
 
 
 def warm_up(player: Player, slice_s: float) -> int:
-    """Run until two blocks agree and nothing compiles; the number of steps of a slice."""
+    """Run until two blocks agree and nothing compiles; the number of steps of a slice.
+
+    A program that compiles again and again gets longer slices, so that each holds several
+    compilations; how many steps that takes is told by all blocks together.
+    """
     steps = FEWEST_STEPS
-    last: Slice | None = None
-    for _ in range(WARM_BLOCKS):
+    blocks: list[Slice] = []
+    while len(blocks) < WARM_BLOCKS:
         block = player.run(steps, ANSWER_LIMIT_S)
-        if last is not None and steady(last, block) and block.wall_s > slice_s / 2:
-            break
-        last = block
-        steps = max(FEWEST_STEPS, round(slice_s / (block.wall_s / block.steps)))
-    return steps
+        if blocks and steady(blocks[-1], block) and block.wall_s > slice_s / 2:
+            return steps
+        blocks.append(block)
+        steps = steps_within(slice_s, [block])
+    compiling = sum(block.compiles > 0 for block in blocks) > 1
+    return steps_within(COMPILING_SLICE_S, blocks) if compiling else steps
+
+
+def steps_within(seconds: float, blocks: Sequence[Slice]) -> int:
+    """How many steps take so long, by these blocks together."""
+    step_s = sum(block.wall_s for block in blocks) / sum(block.steps for block in blocks)
+    return max(FEWEST_STEPS, round(seconds / step_s))
 
 
 def steady(last: Slice, block: Slice) -> bool:

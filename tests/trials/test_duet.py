@@ -12,6 +12,7 @@ from perfdoctor.processes import Ward
 from perfdoctor.schema.launch import Launch
 from perfdoctor.schema.slices import Slice
 from perfdoctor.trials.duet import (
+    COMPILING_SLICE_S,
     FEWEST_AT_DEADLINE,
     FEWEST_ROUNDS,
     FEWEST_STEPS,
@@ -108,6 +109,16 @@ def test_a_process_that_never_gets_steady_is_taken_as_it_is() -> None:
     player = FakePlayer([1000.0, 100.0] * WARM_BLOCKS)
     steps_of_a_slice(player)
     assert len(player.asked) == WARM_BLOCKS
+
+
+def test_of_a_program_that_compiles_on_and_on_a_slice_holds_several_compilations() -> None:
+    player = FakePlayer([100.0, 1.0] * WARM_BLOCKS, compiling_blocks=1000)
+    steps = steps_of_a_slice(player)
+    asked = player.asked
+    blocks = [block(rate, n) for rate, n in zip(player.rates, asked, strict=False)]
+    step_s = sum(each.wall_s for each in blocks) / sum(asked)
+    assert len(asked) == WARM_BLOCKS
+    assert steps == max(FEWEST_STEPS, round(COMPILING_SLICE_S / step_s))
 
 
 def test_five_rounds_at_least() -> None:
