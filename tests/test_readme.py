@@ -17,8 +17,15 @@ def test_the_workload_shown_is_valid() -> None:
 
 
 def test_the_table_names_each_check_once() -> None:
-    named = re.findall(r"^\| `([a-z-]+)` \|", TEXT, re.MULTILINE)
+    table = TEXT.partition("| check | finds | tries |")[2].partition("\n\n")[0]
+    named = re.findall(r"^\| `([a-z-]+)` \|", table, re.MULTILINE)
     assert sorted(named) == [check.id for check in checks()]
+
+
+def test_the_table_of_the_clinic_has_a_row_for_each_check() -> None:
+    table = TEXT.partition("| check | workload | rank |")[2].partition("\n\n")[0]
+    named = set(re.findall(r"^\| `([a-z-]+)` \|", table, re.MULTILINE))
+    assert named == {check.id for check in checks()}
 
 
 def test_links_lead_somewhere() -> None:

@@ -35,8 +35,8 @@ from perfdoctor import (
     Observation,
     Outcome,
     hint,
-    needed,
     not_applicable,
+    not_measured,
     ok,
 )
 
@@ -63,7 +63,11 @@ def check(observation: Observation) -> Outcome:
     host = observation.host
     if host.architecture not in X86:
         return not_applicable(f"no x86 CPU ({host.architecture})")
-    if needed(observation.backend).platform != "cpu":
+    if observation.backend is None:
+        return not_measured(
+            observation.not_measured.get("backend", "it is not known what jax computes on")
+        )
+    if observation.backend.platform != "cpu":
         return not_applicable("the computation does not run on the CPU")
     if host.emulated:
         return hint(

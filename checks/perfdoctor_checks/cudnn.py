@@ -41,6 +41,7 @@ from perfdoctor import (
     issue,
     needed,
     not_applicable,
+    not_measured,
     ok,
     place,
 )
@@ -62,7 +63,11 @@ def check(observation: Observation) -> Outcome:
     """Looks at the libraries first, then at what the step calls."""
     if observation.backend is None and not observation.gpus:
         return not_applicable("there is no NVIDIA GPU")
-    backend = needed(observation.backend)
+    backend = observation.backend
+    if backend is None:
+        return not_measured(
+            observation.not_measured.get("backend", "it is not known what jax computes on")
+        )
     if backend.platform not in ("gpu", "cuda"):
         where = "CPU" if backend.platform == "cpu" else backend.platform.upper()
         return not_applicable(f"the computation runs on the {where}, not on an NVIDIA GPU")

@@ -165,10 +165,10 @@ def gain(steps: Steps, share: float) -> Gain:
     """Half of the device's time on float64, a quarter at least, three quarters at most."""
     if steps.time_ms <= 0:
         return estimated(1.0, 1.0, 1.0)
-    wide_ms = min(steps.device_busy_ms, steps.time_ms) * share
+    wide = min(steps.device_busy_ms / steps.time_ms, 1.0) * share
 
     def without(part: float) -> float:
-        return steps.time_ms / (steps.time_ms - part * wide_ms)
+        return 1 / (1 - part * wide)
 
     return estimated(speedup=without(0.5), low=without(0.25), high=without(0.75))
 

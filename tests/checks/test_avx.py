@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 from msgspec.structs import replace
 
@@ -43,7 +45,7 @@ def test_the_fix_leaves_the_other_flags_alone() -> None:
     fix = avx.check(seen).fixes[0]
     assert fix.change is not None
     rest = "--xla_dump_to=/x --xla_cpu_enable_fast_math=false"
-    assert changed_env(seen.environment, fix.change) == {"XLA_FLAGS": rest}
+    assert changed_env(seen.environment, fix.change, Path()) == {"XLA_FLAGS": rest}
     assert fix.how == f'export XLA_FLAGS="{rest}"'
 
 
@@ -51,7 +53,7 @@ def test_a_limit_that_stands_alone_is_removed_with_its_variable() -> None:
     seen = flagged("--xla_cpu_max_isa=AVX")
     fix = avx.check(seen).fixes[0]
     assert fix.change is not None
-    assert changed_env(seen.environment, fix.change) == {}
+    assert changed_env(seen.environment, fix.change, Path()) == {}
     assert fix.how == "unset XLA_FLAGS"
 
 

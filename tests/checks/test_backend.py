@@ -1,3 +1,4 @@
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -101,7 +102,7 @@ def test_a_variable_that_hides_the_gpu_is_removed(name: str, value: str) -> None
     fix = fix_of(seen)
     assert fix.how == f"unset {name}"
     assert fix.change is not None
-    assert changed_env(seen.environment, fix.change) == {"OMP_NUM_THREADS": "2"}
+    assert changed_env(seen.environment, fix.change, Path()) == {"OMP_NUM_THREADS": "2"}
 
 
 def test_all_variables_that_hide_the_gpu_are_removed_together() -> None:

@@ -64,7 +64,7 @@ def test_with_a_part_missing_every_check_still_answers(name: str, part: str) -> 
         assert outcome.summary
         if part in check.needs:
             assert outcome.kind == "not-measured"
-            assert outcome.summary == f"nobody looked at the {part}"
+            assert outcome.summary in seen.not_measured.values()
 
 
 def without(seen: Observation, part: str) -> Observation:

@@ -57,6 +57,7 @@ def on_gpu(
     made = replace(
         seen,
         gpus=(GPU,),
+        executable=compiled({"__cudnn$convForward": 2}),
         libraries=replace(seen.libraries, packages=packages),
         backend=Backend(platform="gpu", devices=(device,), start_s=1.0, libraries=libraries),
     )

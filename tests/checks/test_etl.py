@@ -1,3 +1,5 @@
+import re
+
 import pytest
 from msgspec.structs import replace
 
@@ -40,7 +42,7 @@ def test_finds_a_step_that_waits_for_its_data() -> None:
 def test_names_the_function_and_line_that_take_the_time() -> None:
     summary = etl.check(recorded("slow_etl")).summary
     assert "in decode() (reference/data.py:" in summary
-    assert "the device waits 8.8 ms a step" in summary
+    assert re.search(r"the device waits \d+\.\d ms a step", summary)
 
 
 def test_gain_is_no_more_than_the_wait_itself() -> None:
