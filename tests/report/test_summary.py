@@ -56,11 +56,10 @@ def test_every_part_of_the_division_is_taken() -> None:
 
 
 def test_etl_is_the_part_that_the_device_waits_for() -> None:
-    summed = steps(recorded("slow_etl"))
-    assert summed is not None
-    assert (
-        summed["etl_ms"] == summed["parts_ms"]["etl"] == recorded("slow_etl").steps.exposed_etl_ms
-    )  # type: ignore[union-attr]
+    seen = recorded("slow_etl")
+    summed = steps(seen)
+    assert summed is not None and seen.steps is not None
+    assert summed["etl_ms"] == summed["parts_ms"]["etl"] == seen.steps.exposed_etl_ms
 
 
 def test_without_steps_there_is_nothing_to_sum_up() -> None:
