@@ -26,7 +26,8 @@ def finding(tmp_path: Path, module: str) -> dict[str, Any]:
     assert answer.returncode == 1
     assert answer.stderr == ""
     report = json.loads(answer.stdout)
-    assert {c["outcome"] for c in report["checks"] if c["id"] != "backend"} == {"not-measured"}
+    others = {c["outcome"] for c in report["checks"] if c["id"] != "backend"}
+    assert others == {"not-measured", "not-applicable"}  # the latter: there is no GPU
     [found] = report["findings"]
     assert isinstance(found, dict)
     return found
