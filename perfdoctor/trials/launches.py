@@ -42,6 +42,7 @@ def run_s(ward: Ward, launch: Launch, until: float) -> float:
         )
     try:
         code = child.wait(max(0.1, until - start))
+        seconds = time.monotonic() - start
     except psutil.TimeoutExpired:
         raise PlayerEnded("the budget ended before its gain could be measured") from None
     finally:
@@ -50,4 +51,4 @@ def run_s(ward: Ward, launch: Launch, until: float) -> float:
         ward.discard(folder)
     if code != 0:
         raise PlayerEnded(out_of_memory(lines) or (lines or [f"ended with status {code}"])[-1])
-    return time.monotonic() - start
+    return seconds
