@@ -1,10 +1,11 @@
 """The road that data takes: target → observation → outcomes → trials → verdicts → report."""
 
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import count
 from pathlib import Path
 
 import msgspec
@@ -13,26 +14,20 @@ from perfdoctor import __version__
 from perfdoctor.catalogue import Check, checks, chosen
 from perfdoctor.files import write_whole
 from perfdoctor.observe.session import observe
+from perfdoctor.patient import Patient, patient_of_script, patient_of_workload
 from perfdoctor.processes import Ward
 from perfdoctor.report.rank import Verdict, judge, ranked
 from perfdoctor.report.summary import environment, steps
-from perfdoctor.schema.errors import UsageError
-from perfdoctor.schema.fix import Change, Gain, Tried
-from perfdoctor.schema.launch import Launch
+from perfdoctor.schema.fix import Gain, Tried
 from perfdoctor.schema.observation import Observation, Target
 from perfdoctor.schema.report import CheckResult, Outcome, Report, ReportTarget
-from perfdoctor.targets import workload
-from perfdoctor.targets.reference import dataset
 from perfdoctor.targets.resolve import resolve
-from perfdoctor.trials.change import changed_env, changed_workload, merged
+from perfdoctor.trials.change import merged
 from perfdoctor.trials.statistics import gain_of
-from perfdoctor.trials.trial import Laboratory, Launcher
+from perfdoctor.trials.trial import Laboratory
 
 OBSERVING_SHARE = 0.5
 """Of the budget: what the observed run may take, compilation included."""
-HALF_OF_THE_DEVICE = ".4"
-"""Share of an accelerator's memory that each process of a pair takes at its start: by default it
-would be three quarters, and the second one could not start."""
 
 
 @dataclass(frozen=True)
@@ -40,68 +35,79 @@ class Request:
     """What the user asks for."""
 
     target: str | None = None
+    module: str | None = None
+    """A module to examine, as `python -m` runs it."""
+    arguments: Sequence[str] = ()
+    """Of the script or module."""
     budget_s: float = 120.0
-    try_fixes: bool = True
+    try_fixes: bool | None = None
+    """None: for what is ours, not for a script, which a trial would run again."""
     min_gain: float = 0.05
     """Smallest gain to report: 0.05 is 5 %."""
     select: Sequence[str] = ()
     ignore: Sequence[str] = ()
     save_observation: Path | None = None
+    script_output: Path | None = None
+    """Where the script's output goes; None: to stderr."""
+    workdir_copy: bool = False
+    """Whether trials run a script in copies of the working directory."""
+
+    @property
+    def runs_script(self) -> bool:
+        """Whether a user's program is run."""
+        return self.module is not None or str(self.target).endswith(".py")
+
+    @property
+    def tries_fixes(self) -> bool:
+        """Whether trials follow."""
+        return not self.runs_script if self.try_fixes is None else self.try_fixes
 
 
 def check(request: Request, ward: Ward, say: Callable[[str], None]) -> Report:
     """Diagnose a target, and measure what each fix is worth."""
     deadline = time.monotonic() + request.budget_s
     catalogue = chosen(checks(), request.select, request.ignore)
-    target = resolve(request.target)
+    target = resolve(request.target, request.module, request.arguments)
     if isinstance(target, Observation):
         saved = ReportTarget(kind="observation", name=str(request.target), args=())
         return diagnosed(target, catalogue, request.min_gain, saved)
-    launcher = launcher_of(target, ward, say)
-    limit_s = request.budget_s * OBSERVING_SHARE
-    observation = observe(target, launcher(Change()), ward, limit_s, say)
+    with output_of(request) as output:
+        patient = patient_of(target, request, ward, output, say)
+        share = OBSERVING_SHARE if request.tries_fixes else 1.0
+        observation = observe(target, patient.launch, ward, share * request.budget_s, say)
     save(observation, request)
-    if request.try_fixes and observation.failure is None:
-        laboratory = Laboratory(
-            ward, commanded(launcher), launcher, deadline, request.min_gain, say
-        )
+    if request.tries_fixes and observation.failure is None and observation.steps is not None:
+        plays = patient.plays(observation.steps.function)
+        laboratory = Laboratory(plays, deadline, request.min_gain, say)
         observation = with_trials(observation, catalogue, laboratory)
         save(observation, request)
     examined = ReportTarget(kind=target.kind, name=target.name, args=target.args)
     return diagnosed(observation, catalogue, request.min_gain, examined)
 
 
+def patient_of(
+    target: Target, request: Request, ward: Ward, output: int, say: Callable[[str], None]
+) -> Patient:
+    """The target, ready to be run."""
+    if target.kind == "script":
+        return patient_of_script(target, ward, output, say, copied=request.workdir_copy)
+    return patient_of_workload(target, ward, say)
+
+
+@contextmanager
+def output_of(request: Request) -> Iterator[int]:
+    """The file descriptor that a script's output goes to."""
+    if request.script_output is None:
+        yield sys.stderr.fileno()
+        return
+    with request.script_output.open("wb") as file:
+        yield file.fileno()
+
+
 def save(observation: Observation, request: Request) -> None:
     """Keep the observation, if the user wants it; before the trials too, so that none is lost."""
     if request.save_observation is not None:
         write_whole(request.save_observation, msgspec.json.encode(observation))
-
-
-def launcher_of(target: Target, ward: Ward, say: Callable[[str], None]) -> Launcher:
-    """Makes launches of the reference loop on the target's workload, changed as asked."""
-    plan = target.workload
-    if plan is None:
-        raise UsageError(f"{target.name} is no workload")
-    folder, numbers = ward.folder(), count()
-
-    def launch(change: Change) -> Launch:
-        changed = changed_workload(plan, change)
-        data = dataset.ensure(changed, ward, say)
-        started = workload.launch(changed, folder / f"{next(numbers)}.json", data)
-        return replace(started, env=changed_env(started.env, change, folder))
-
-    return launch
-
-
-def commanded(launcher: Launcher) -> Launcher:
-    """The same launches, run by command, and so that two of them fit on one accelerator."""
-
-    def launch(change: Change) -> Launch:
-        started = launcher(change)
-        env = {"XLA_PYTHON_CLIENT_MEM_FRACTION": HALF_OF_THE_DEVICE, **started.env}
-        return replace(started, arguments=(*started.arguments, "--controlled"), env=env)
-
-    return launch
 
 
 def with_trials(

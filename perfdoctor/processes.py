@@ -1,6 +1,5 @@
 """Child processes and temporary folders of one command: whatever happens, none outlives it."""
 
-import ctypes
 import os
 import shutil
 import signal
@@ -18,7 +17,6 @@ import psutil
 
 GRACE_S = 3.0
 """How long a child may take to leave by itself (grain's workers release shared memory then)."""
-PR_SET_PDEATHSIG = 1
 OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "MemoryError", "Out of memory", "out of memory")
 
 
@@ -104,7 +102,7 @@ class Ward:
         *,
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
-        stdin: int | IO[bytes] = subprocess.DEVNULL,
+        stdin: int | IO[bytes] | None = subprocess.DEVNULL,
         stdout: int | IO[bytes] = subprocess.DEVNULL,
         stderr: int | IO[bytes] = subprocess.DEVNULL,
     ) -> psutil.Popen:
@@ -196,15 +194,3 @@ def out_of_memory(log: Sequence[str]) -> str | None:
 def python_module(name: str, *arguments: str) -> list[str]:
     """The command line that runs a module of ours in this interpreter."""
     return [sys.executable, "-m", name, *arguments]
-
-
-def die_with_parent() -> None:
-    """Have the kernel kill this process when the one that started it ends (Linux only)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def offer_to_the_oom_killer() -> None:
-    """Be the first to go when memory runs out, so that no innocent process does (Linux only)."""
-    with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000")

@@ -24,17 +24,41 @@ def command(
     target: Annotated[
         str | None,
         typer.Argument(
-            help="A workload file (.toml) or a saved observation (.json); without one, the "
-            "built-in reference training loop."
+            help="Your script (.py), a workload file (.toml) or a saved observation (.json); "
+            "without one, the built-in reference training loop."
         ),
+    ] = None,
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[-- ARGS…]", help="The script's own arguments, after --."),
+    ] = None,
+    module: Annotated[
+        str | None,
+        typer.Option("-m", metavar="MODULE", help="Examine a module, as `python -m MODULE` runs."),
     ] = None,
     budget: Annotated[
         float, typer.Option(min=5, metavar="SECONDS", help="Time for the whole command.")
     ] = 120,
     try_fixes: Annotated[
+        bool | None,
+        typer.Option(
+            "--try-fixes/--no-try-fixes",
+            help="Measure what each fix gains. On, but for a script: it is run again for this, "
+            "twice at the same time for each fix, and may overwrite what its first run wrote.",
+            show_default=False,
+        ),
+    ] = None,
+    workdir_copy: Annotated[
         bool,
-        typer.Option("--try-fixes/--no-try-fixes", help="Measure what each fix gains."),
-    ] = True,
+        typer.Option(
+            "--workdir-copy",
+            help="With --try-fixes, run the script in throw-away copies of the working directory.",
+        ),
+    ] = False,
+    script_output: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Where the script's output goes instead of stderr."),
+    ] = None,
     select: Annotated[
         str, typer.Option(metavar="IDS", help="Only these checks, separated by commas.")
     ] = "",
@@ -72,17 +96,22 @@ def command(
 
     request = doctor.Request(
         target=target,
+        module=module,
+        arguments=tuple(arguments or ()),
         budget_s=budget,
         try_fixes=try_fixes,
         min_gain=min_gain,
         select=identifiers(select),
         ignore=identifiers(ignore),
         save_observation=save_observation,
+        script_output=script_output,
+        workdir_copy=workdir_copy,
     )
-    for file in (output, save_observation):
+    for file in (output, save_observation, script_output):
         if file is not None:
             check_folder(file)
-    with progress(budget) as say:
+    own_output = request.runs_script and script_output is None
+    with progress(budget, beside_output=own_output) as say:
         report = doctor.check(request, context.obj, say)
     if format is Format.json:
         text = json.render(report)

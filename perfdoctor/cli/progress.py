@@ -6,10 +6,16 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def progress(budget_s: float) -> Iterator[Callable[[str], None]]:
-    """Yields a function that names the current work; silent where stderr is no terminal."""
+def progress(budget_s: float, *, beside_output: bool = False) -> Iterator[Callable[[str], None]]:
+    """Yields a function that names the current work; silent where stderr is no terminal.
+
+    `beside_output`: a script writes there too, so that each text gets a line of its own.
+    """
     if not sys.stderr.isatty():
         yield lambda text: None
+        return
+    if beside_output:
+        yield lambda text: print(f"perfdoctor: {text}", file=sys.stderr, flush=True)
         return
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn

@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
+from perfdoctor.kernel import die_with_parent
 from perfdoctor.observe.agent.settings import settings
-from perfdoctor.processes import die_with_parent
 from perfdoctor.schema.probe import ProbeLine
 from perfdoctor.schema.surroundings import Backend, Device, GpuLibrary
 

@@ -1,8 +1,11 @@
 """One bounded observed run: from a launch to an Observation."""
 
-import re
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +14,9 @@ import msgspec
 import psutil
 
 from perfdoctor import __version__
+from perfdoctor.files import write_whole
+from perfdoctor.injection import injected
+from perfdoctor.injection.bootstrap import ATTACHED, RAISED, STOP
 from perfdoctor.observe import load
 from perfdoctor.observe.gpu import gpus
 from perfdoctor.observe.host import host
@@ -27,14 +33,14 @@ from perfdoctor.schema.surroundings import Gpu, Load
 
 WINDOW_S = 3.0
 """Traced: enough for a hundred steps of 30 ms, and read in a second."""
-LEAVE_S = 10.0
-"""What a run may take to leave once all of it is recorded: one that is stopped in the middle of a
+LEAVE_S = 5.0
+"""What a run may take to leave once it was asked to: one that is stopped in the middle of a
 compilation sometimes hangs or crashes in XLA, observed or not."""
-AFTER_WINDOW_S = 30.0
-"""Grace for stopping the trace and the program."""
+READING_S = 4.0
+"""What reading a trace takes."""
 POLL_S = 0.02
-TOLD = re.compile(r"Warning: (.*donated buffers were not usable.*)")
-"""Warnings of JAX in the run's log that a check reads."""
+OPENED, CLOSED, RECORDED, AGAIN = "open-{}", "closed-{}", "recorded-{}", "again-{}"
+"""Files of the n-th window; see `observe.agent.watch`."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +51,10 @@ class Watched:
     digest: Digest | None
     load: Load | None
     failure: Failure | None
-    messages: tuple[str, ...] | None = None
     gpus: tuple[Gpu, ...] | None = None
     """While the window was open."""
+    ended: str | None = None
+    """How the run ended by itself, in words."""
 
 
 def observe(
@@ -79,7 +86,7 @@ def observe(
         garbage=digest.garbage if digest else None,
         program=digest.program if digest else None,
         executable=digest.executable if digest else None,
-        messages=watched.messages,
+        messages=tuple(recording.messages) if recording else None,
         load=watched.load,
         threads=recording.threads if recording else None,
         memory=memory(recording) if recording and recording.window else None,
@@ -89,85 +96,168 @@ def observe(
 
 def reasons(watched: Watched) -> dict[str, str]:
     """Why each missing part is missing."""
-    if watched.failure is not None:
-        why = f"the run failed: {watched.failure.message}"
-        parts = list(OF_THE_RUN)
-        if watched.failure.stage != "run":
-            parts.append("backend")
-        return dict.fromkeys(parts, why)
-    if watched.digest is None:
-        return {}
-    return dict(watched.digest.not_measured)
+    if watched.digest is not None:
+        return dict(watched.digest.not_measured)
+    if watched.failure is None:
+        return dict.fromkeys(OF_THE_RUN, watched.ended or "nothing was recorded")
+    why = f"the run failed: {watched.failure.message}"
+    parts = list(OF_THE_RUN)
+    if watched.failure.stage != "run":
+        parts.append("backend")
+    return dict.fromkeys(parts, why)
 
 
 def watch(launch: Launch, ward: Ward, limit_s: float, say: Callable[[str], None]) -> Watched:
     """Run the target under the agent, and understand what it recorded."""
     folder = ward.folder()
-    (folder / "programs").mkdir()
-    env = {
-        **launch.env,
-        "JAX_DUMP_IR_TO": str(folder / "programs"),
-        "JAX_DUMP_IR_MODES": "stablehlo",
-    }
-    arguments = [str(folder), str(limit_s), str(WINDOW_S), launch.module, *launch.arguments]
+    env = injected(
+        launch.env,
+        "perfdoctor.observe.agent.watch",
+        folder=str(folder),
+        steady_within_s=max(0.0, limit_s - 2 * WINDOW_S - READING_S),
+        window_s=WINDOW_S,
+    )
     start = time.monotonic()
     with (folder / "log").open("wb") as log:
         child = ward.spawn(
-            python_module("perfdoctor.observe.agent", *arguments), env=env, stdout=log, stderr=log
+            [sys.executable, *launch.command],
+            env=env,
+            cwd=launch.folder,
+            stdin=subprocess.DEVNULL if launch.output is None else None,
+            stdout=log if launch.output is None else launch.output,
+            stderr=log if launch.output is None else launch.output,
         )
-        measured, accelerators = follow(
-            child, folder, start + limit_s + WINDOW_S + AFTER_WINDOW_S, say
-        )
+        following = Following(child, folder, ward, start + limit_s, say)
+        following.to_the_end()
         code = child.poll()
         ward.end(child)
-    failure = why_failed(folder, code, time.monotonic() - start)
-    told = dict.fromkeys(TOLD.findall((folder / "log").read_text(errors="replace")))
+    seconds = time.monotonic() - start
+    following.read_the_rest()
+    digest = following.digest
     recording = read_recording(folder)
-    digest = None
-    if failure is None and recording is not None:
-        say("reading the trace")
-        digest = digested(folder, ward)
-        if digest is None:
-            log_tail = "".join((folder / "log").read_text(errors="replace").splitlines()[-1:])
-            message = f"what was recorded can't be understood: {log_tail}"
-            failure = Failure(stage="run", kind="raised", message=message, seconds=0.0)
+    failure = None if following.asked and following.number else why_failed(folder, code, seconds)
+    if recording is not None and digest is None and failure is None:
+        message = f"what was recorded can't be understood: {last_line(folder)}"
+        failure = Failure(stage="run", kind="raised", message=message, seconds=0.0)
+    ended = how_ended(folder, seconds)
     ward.discard(folder)
-    return Watched(recording, digest, measured, failure, tuple(told), accelerators)
+    return Watched(recording, digest, following.load, failure, following.gpus, ended)
 
 
-def follow(
-    child: psutil.Popen, folder: Path, until: float, say: Callable[[str], None]
-) -> tuple[Load | None, tuple[Gpu, ...] | None]:
-    """Wait for the end of the run; measure load and accelerators while a window is open."""
-    measured, accelerators, before, attempt = None, None, None, 1
-    while child.poll() is None and time.monotonic() < until:
-        if before is None and (folder / f"window-open-{attempt}").exists():
-            say(f"observing the run: {WINDOW_S:.0f} s of steps")
-            before = load.read(child)
-            accelerators = gpus(frozenset(process.pid for process in tree(child)))
-        elif before and (folder / f"window-closed-{attempt}").exists():
-            measured, before, attempt = load.between(before, load.read(child)), None, attempt + 1
-        elif (folder / "recording.json").exists():
-            until = min(until, time.monotonic() + LEAVE_S)
-        time.sleep(POLL_S)
-    return measured, accelerators
+class Following:
+    """Follows a run from window to window, until enough was seen or the time is up."""
+
+    def __init__(
+        self,
+        child: psutil.Popen,
+        folder: Path,
+        ward: Ward,
+        until: float,
+        say: Callable[[str], None],
+    ) -> None:
+        self.number = 0
+        """Windows recorded and understood."""
+        self.digest: Digest | None = None
+        """Of the last of them."""
+        self.load: Load | None = None
+        self.gpus: tuple[Gpu, ...] | None = None
+        self.asked = False
+        """Whether it was we who ended the run."""
+        self._child, self._folder, self._ward, self._say = child, folder, ward, say
+        self._until = until
+        self._before: load.Reading | None = None
+
+    def to_the_end(self) -> None:
+        """Until the run has ended, or does not although it was asked to."""
+        while self._child.poll() is None:
+            if self._measures_load():
+                pass
+            elif self._has(RECORDED):
+                self._read()
+            elif time.monotonic() > self._until:
+                self._ask_to_stop()
+            if self.asked:
+                break
+            time.sleep(POLL_S)
+        with suppress(psutil.TimeoutExpired):
+            self._child.wait(LEAVE_S)
+
+    def read_the_rest(self) -> None:
+        """What was recorded when the run ended by itself, before we could understand it."""
+        recorded = (self._folder / "recording.json").exists()
+        if recorded and (self.number == 0 or self._has(RECORDED)):
+            self._say("reading the trace")
+            newest = digested(self._folder, self._ward)
+            if self.digest is None or (newest is not None and newest.steps is not None):
+                self.digest = newest
+
+    def _has(self, name: str) -> bool:
+        return (self._folder / name.format(self.number + 1)).exists()
+
+    def _measures_load(self) -> bool:
+        """Load and accelerators from the begin of a window to its end."""
+        if self._has(CLOSED):
+            if self._before is not None:
+                self.load = load.between(self._before, load.read(self._child))
+                self._before = None
+            return False
+        if self._before is None and self._has(OPENED):
+            self._say(f"observing the run: {WINDOW_S:.0f} s of steps")
+            self._before = load.read(self._child)
+            self.gpus = gpus(frozenset(process.pid for process in tree(self._child)))
+        return self._before is not None
+
+    def _read(self) -> None:
+        """Understand a window, and decide whether it was enough."""
+        self._say("reading the trace")
+        self.digest = digested(self._folder, self._ward)
+        self.number += 1
+        next_s = self.digest.next_window_s if self.digest else None
+        left_s = self._until - time.monotonic() - READING_S
+        if next_s is None or left_s < WINDOW_S:
+            self._ask_to_stop()
+            return
+        self._say("observing the run: too little was seen, looking longer")
+        answer = self._folder / AGAIN.format(self.number)
+        write_whole(answer, f"{min(next_s, left_s)}".encode())
+
+    def _ask_to_stop(self) -> None:
+        """As Ctrl-C would: by the agent, which keeps the traceback to itself, if it is there."""
+        self.asked = True
+        (self._folder / STOP).touch()
+        if not self._has(RECORDED) and self.number == 0:
+            with suppress(psutil.Error):
+                self._child.send_signal(signal.SIGINT)
 
 
 def why_failed(folder: Path, code: int | None, seconds: float) -> Failure | None:
-    """None if the run was recorded up to the end of its window, or ended well before."""
-    recorded = (folder / "recording.json").exists()
-    stopped = recorded and (folder / "window-closed-1").exists() and (code is None or code < 0)
-    if stopped or (recorded and code == 0):
+    """Why a run that was not stopped by us ended other than well."""
+    if code == 0:
         return None
-    lines = (folder / "log").read_text(errors="replace").strip().splitlines()
-    if code is None:
-        message = f"no end within {seconds:.0f} s"
+    raised = folder / RAISED
+    if code is None or (folder / STOP).exists():
+        message = f"no training step within {seconds:.0f} s"
         return Failure(stage="run", kind="hung", message=message, seconds=seconds)
+    lines = (folder / "log").read_text(errors="replace").strip().splitlines()
+    if raised.exists():
+        lines.append(raised.read_text())
     if exhausted := out_of_memory(lines):
         return Failure(stage="run", kind="out-of-memory", message=exhausted, seconds=seconds)
     if code > 0 and lines:
         return Failure(stage="run", kind="raised", message=lines[-1], seconds=seconds)
     return Failure(stage="run", kind="killed", message=describe(code), seconds=seconds)
+
+
+def how_ended(folder: Path, seconds: float) -> str:
+    """A run that left nothing to read, in words."""
+    if not (folder / ATTACHED).exists():
+        return f"the program ended after {seconds:.1f} s, and never imported jax"
+    return f"the program ended after {seconds:.1f} s, and jax computed nothing"
+
+
+def last_line(folder: Path) -> str:
+    """Of the log."""
+    return "".join((folder / "log").read_text(errors="replace").splitlines()[-1:])
 
 
 def read_recording(folder: Path) -> Recording | None:

@@ -16,3 +16,5 @@ class Digest(Struct, frozen=True, kw_only=True):
     executable: Executable | None
     not_measured: dict[str, str] = {}
     """Why a part is None."""
+    next_window_s: float | None = None
+    """Where the window showed too little: how long the next one should be."""

@@ -5,6 +5,7 @@ from typing import Literal
 from msgspec import Struct
 
 Scalar = bool | int | float | str
+Speeds = Literal["steps", "launch"]
 
 
 class Change(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -16,7 +17,13 @@ class Change(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Fields of the workload, by dotted name: `data.prefetch`."""
     folders: tuple[str, ...] = ()
     """Environment variables that name a folder; a trial gives it an empty one of its own."""
-    speeds_up: Literal["steps", "launch"] = "steps"
+    settings: dict[str, Scalar] = {}
+    """JAX settings to make in a script, whatever its code says."""
+    gc_freeze: bool = False
+    """Take what a script's set-up made out of later collections."""
+    cores: tuple[int, ...] = ()
+    """Cores that a script may run on; none: as without the change."""
+    speeds_up: Speeds = "steps"
     """What gets faster, and so what a trial measures: the steps, or a whole run from its start."""
 
 

@@ -69,6 +69,8 @@ class Recording(Struct, kw_only=True):
     samples: list[tuple[int, int]] = field(default_factory=list)
     """Instant and index into `stacks`."""
     compiles: list[CompileEvent] = field(default_factory=list)
+    never_rests: bool = False
+    """Whether one function is compiled again and again."""
     reasons: dict[str, str] = field(default_factory=dict)
     """Function name to the newest explanation of why it was traced."""
     collections: list[CollectionEvent] = field(default_factory=list)
@@ -89,6 +91,12 @@ class Recording(Struct, kw_only=True):
     device_memory: list[DeviceMemory] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
     """What could not be read, by the name of the part, and why."""
+    own: list[str] = field(default_factory=list)
+    """Folders of the program's own code; what else is installed belongs to libraries."""
+    programs: str = ""
+    """The folder that JAX wrote the programs to, as StableHLO."""
+    messages: list[str] = field(default_factory=list)
+    """Warnings of JAX that bear on performance, each once."""
     swapped_bytes: int = 0
     rss_bytes: int = 0
     peak_rss_bytes: int = 0

@@ -1,5 +1,6 @@
 """From the TARGET of the command line to what is examined."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -7,22 +8,34 @@ import msgspec
 from perfdoctor.schema.errors import UsageError
 from perfdoctor.schema.observation import OBSERVATION_SCHEMA, Observation, Target
 from perfdoctor.schema.workload import Workload
-from perfdoctor.targets import workload
+from perfdoctor.targets import script, workload
 
-KNOWN = "expected nothing (the reference loop), a workload file (.toml) or an observation (.json)"
+KNOWN = (
+    "expected nothing (the reference loop), a workload file (.toml), a script (.py), -m MODULE, or "
+    "an observation (.json)"
+)
 
 
-def resolve(name: str | None) -> Target | Observation:
+def resolve(
+    name: str | None, module: str | None = None, arguments: Sequence[str] = ()
+) -> Target | Observation:
     """A target to run, or an Observation that was saved; a UsageError for anything else."""
+    if module is not None:
+        first = [] if name is None else [name]
+        return script.module(module, [*first, *arguments])
     if name is None:
         return Target(kind="reference", name="reference", workload=Workload())
     file = Path(name)
     if file.is_dir():
         raise UsageError(f"{name} is a directory; {KNOWN}")
+    if file.suffix == ".py":
+        return script.script(file, arguments)
     if file.suffix not in (".toml", ".json"):
         raise UsageError(f"{name} can't be examined; {KNOWN}")
     if not file.exists():
         raise UsageError(f"{name}: no such file; {KNOWN}")
+    if arguments:
+        raise UsageError(f"{name} takes no arguments; only a script does")
     if file.suffix == ".json":
         return read_observation(file)
     return Target(kind="workload", name=name, workload=workload.read(file))

@@ -148,7 +148,6 @@ def launch(workload: Workload, spec: Path, dataset: Path, *options: str) -> Laun
     """How to start the reference loop; writes the workload to `spec` for it to read."""
     spec.write_bytes(msgspec.json.encode(workload))
     return Launch(
-        module=REFERENCE,
-        arguments=(str(spec), str(dataset), *options),
+        command=("-m", REFERENCE, str(spec), str(dataset), *options),
         env={**os.environ, **workload.process.env},
     )

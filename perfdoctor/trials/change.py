@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from perfdoctor.schema.fix import Change
+from perfdoctor.schema.fix import Change, Scalar
 from perfdoctor.schema.workload import Workload
 
 
@@ -14,11 +14,22 @@ def merged(changes: list[Change]) -> Change:
     env: dict[str, str | None] = {}
     workload: dict[str, Any] = {}
     folders: dict[str, None] = {}
+    settings: dict[str, Scalar] = {}
+    cores: tuple[int, ...] = ()
     for change in changes:
         env.update(change.env)
         workload.update(change.workload)
         folders.update(dict.fromkeys(change.folders))
-    return Change(env=env, workload=workload, folders=tuple(folders))
+        settings.update(change.settings)
+        cores = change.cores or cores
+    return Change(
+        env=env,
+        workload=workload,
+        folders=tuple(folders),
+        settings=settings,
+        gc_freeze=any(change.gc_freeze for change in changes),
+        cores=cores,
+    )
 
 
 def changed_workload(workload: Workload, change: Change) -> Workload:

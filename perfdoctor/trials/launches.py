@@ -2,11 +2,12 @@
 
 import math
 import random
+import sys
 import time
 
 import psutil
 
-from perfdoctor.processes import Ward, out_of_memory, python_module
+from perfdoctor.processes import Ward, out_of_memory
 from perfdoctor.schema.launch import Launch
 from perfdoctor.trials.player import PlayerEnded
 
@@ -38,7 +39,11 @@ def run_s(ward: Ward, launch: Launch, until: float) -> float:
     start = time.monotonic()
     with (folder / "log").open("wb") as log:
         child = ward.spawn(
-            python_module(launch.module, *launch.arguments), env=launch.env, stderr=log, stdout=log
+            [sys.executable, *launch.command],
+            env=launch.env,
+            cwd=launch.folder,
+            stdout=log,
+            stderr=log,
         )
     try:
         code = child.wait(max(0.1, until - start))

@@ -3,6 +3,7 @@
 import os
 import select
 import subprocess
+import sys
 import time
 from pathlib import Path
 from types import TracebackType
@@ -10,7 +11,7 @@ from typing import Self
 
 import msgspec
 
-from perfdoctor.processes import Ward, out_of_memory, python_module, resume, suspend
+from perfdoctor.processes import Ward, out_of_memory, resume, suspend
 from perfdoctor.schema.launch import Launch
 from perfdoctor.schema.slices import Slice
 
@@ -30,7 +31,7 @@ class Player:
         self._answers = b""
         with self._log.open("wb") as log:
             self._child = ward.spawn(
-                python_module(launch.module, *launch.arguments),
+                [sys.executable, *launch.command],
                 env=launch.env,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -1,24 +1,21 @@
 """Tries fixes on a target: which one is best, and what it is worth."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
-from perfdoctor.processes import Ward
-from perfdoctor.schema.fix import Change, Fix, Gain, Tried
-from perfdoctor.schema.launch import Launch
-from perfdoctor.trials.duet import play_pair
-from perfdoctor.trials.launches import play_launches
+from perfdoctor.schema.fix import Change, Fix, Gain, Speeds, Tried
 from perfdoctor.trials.player import PlayerEnded
 from perfdoctor.trials.statistics import LOOKS, clear, gain_of
 
 PAIR_S = 14.0
 """What a pair takes: two launches, warm-up, slices. Measured on 2 cores: 8 to 16 s."""
 
-Launcher = Callable[[Change], Launch]
-"""Makes the launch of the target with a change applied."""
+Play = Callable[[Change, float], list[float]]
+"""Measures a change until an instant of time.monotonic() at most: log ratios of throughput, or of
+the time that runs take. Raises PlayerEnded, and ValidationError for a change that can't be made."""
 
 
 @dataclass
@@ -39,11 +36,7 @@ class Trial:
 class Laboratory:
     """Runs trials of one target within a deadline."""
 
-    ward: Ward
-    launcher: Launcher
-    """Of processes that run by command."""
-    whole: Launcher
-    """Of processes that run from start to end."""
+    plays: Mapping[Speeds, Play]
     deadline: float
     """Instant of time.monotonic()."""
     min_gain: float
@@ -93,13 +86,10 @@ class Laboratory:
     def _play(self, trial: Trial) -> None:
         change = trial.fix.change
         assert change is not None
-        launches = change.speeds_up == "launch"
-        play, launcher = (play_launches, self.whole) if launches else (play_pair, self.launcher)
         self.say(f"trying {trial.fix.how.splitlines()[0]} (pair {len(trial.pairs) + 1})")
         start = time.monotonic()
         try:
-            unchanged, changed = launcher(Change()), launcher(change)
-            trial.pairs.append(play(self.ward, unchanged, changed, self.deadline))
+            trial.pairs.append(self.plays[change.speeds_up](change, self.deadline))
         except (PlayerEnded, msgspec.ValidationError) as error:
             trial.failure = str(error)
         self.pair_s = max(self.pair_s, time.monotonic() - start)

@@ -4,6 +4,7 @@ import logging
 import re
 import time
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from perfdoctor.schema.recording import CompileEvent
@@ -20,19 +21,22 @@ EXPLAINED = re.compile(r"(?:for )?(\S+) (?:id=\d+ )?defined at ")
 
 
 class CompilationWatch:
-    """Listens to compile events from the moment that `install` finds jax."""
+    """Listens to compile events; `first` is called at the first of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, first: Callable[[], None] = lambda: None) -> None:
         self.events: list[CompileEvent] = []
         self.reasons: dict[str, str] = {}
         self.last_ns = 0
         self.cache = dict.fromkeys((CACHE_HIT, CACHE_MISS), 0)
         self._pending = 0
+        self._first = first
 
     def __call__(self, name: str, seconds: float, **details: Any) -> None:
         if not name.startswith(PREFIX):
             return
         phase = name.removeprefix(PREFIX)
+        if not self.events:
+            self._first()
         self.last_ns = time.time_ns()
         self._pending = max(0, self._pending + (phase == LOWERED) - (phase == COMPILED))
         function = str(details.get("fun_name", "")).removeprefix("jit(").removesuffix(")")
@@ -57,12 +61,9 @@ class CompilationWatch:
         return False
 
     def install(self, jax: Any) -> None:
-        """Needs jax imported as far as its `monitoring`."""
+        """Listen, and have jax say why it traces."""
         jax.monitoring.register_event_duration_secs_listener(self)
         jax.monitoring.register_event_listener(self.count)
-
-    def explain(self, jax: Any) -> None:
-        """Have jax say why it traces; needs jax imported wholly."""
         for name in LOGGERS:
             logging.getLogger(name).addFilter(self.filter)
         jax.config.update("jax_explain_cache_misses", True)

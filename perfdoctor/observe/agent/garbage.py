@@ -47,3 +47,8 @@ class GarbageWatch:
     def install(self) -> None:
         """First in the list, so that the time of other callbacks is counted too."""
         gc.callbacks.insert(0, self)
+
+    def remove(self) -> None:
+        """No longer; in a fork, say, that has no one to tell."""
+        if self in gc.callbacks:
+            gc.callbacks.remove(self)

@@ -1,6 +1,8 @@
 """The watching thread in the observed process: waits until the run is steady, traces a window."""
 
+import atexit
 import gc
+import os
 import re
 import resource
 import shutil
@@ -14,10 +16,13 @@ from typing import Any
 import msgspec
 import psutil
 
+from perfdoctor.injection.bootstrap import Orders, keep_quiet, stopped
 from perfdoctor.observe.agent.compilation import CACHE_HIT, CACHE_MISS, CompilationWatch
 from perfdoctor.observe.agent.executables import executables
 from perfdoctor.observe.agent.garbage import GarbageWatch
 from perfdoctor.observe.agent.memory import MemoryWatch, device_memory, memory_left_bytes, rss_bytes
+from perfdoctor.observe.agent.messages import MessageWatch
+from perfdoctor.observe.agent.profiler import Profiler
 from perfdoctor.observe.agent.settings import settings
 from perfdoctor.observe.agent.stacks import StackSampler
 from perfdoctor.observe.agent.threads import ThreadWatch, read_text
@@ -33,9 +38,6 @@ RESTLESS_S = 10.0
 """So long a run that compiles one function again and again is given to come to rest."""
 UNSTEADY_WINDOWS = 2
 """So many times the window, where compilations take their part of it."""
-ATTEMPTS = 3
-"""Windows traced at most, until one shows steps and no compilation."""
-DISPATCH = b"PjitFunction("
 TRACE_SHARE = 0.25
 """Of the memory that is left: a trace that has taken so much is ended early. On the CPU each small
 operation is an event, and a second of them takes up to 0.9 GB (measured, jax 0.10.2)."""
@@ -43,57 +45,86 @@ MEMORY_SAMPLES = 5
 """Over the window."""
 
 
-class Limits(msgspec.Struct, frozen=True):
-    """How long the watcher waits and looks."""
-
-    steady_within_s: float
-    """Trace after so long even if the run still compiles."""
-    window_s: float
+def attach(jax: Any, orders: Orders) -> None:
+    """Called once the program has imported jax; see `perfdoctor.injection`."""
+    Watcher(Path(orders["folder"]), orders["steady_within_s"], orders["window_s"]).attach(jax)
 
 
 class Watcher(threading.Thread):
-    """Records one run of the program that shares this process."""
+    """Records one run of the program that shares this process.
 
-    def __init__(self, folder: Path, limits: Limits) -> None:
+    It leaves files in `folder`: for the n-th window `open-n`, `closed-n`, and `recording.json`
+    with `recorded-n` after it. The doctor answers each with `again-n`, which holds the length of
+    the next window in seconds, or with `stop`.
+    """
+
+    def __init__(self, folder: Path, steady_within_s: float, window_s: float) -> None:
         super().__init__(name="perfdoctor", daemon=True)
         self.folder = folder
-        self.limits = limits
+        self.window_s = window_s
         self.recording = Recording(start_ns=time.time_ns())
+        self.steady_by_ns = self.recording.start_ns + round(steady_within_s * 1e9)
         self.garbage = GarbageWatch()
-        self.compilation = CompilationWatch()
+        self.compilation = CompilationWatch(first=self.begin)
+        self.messages = MessageWatch()
         self.stacks = StackSampler()
         self.memory = MemoryWatch()
         self.threads = ThreadWatch()
-        self.asked_to_stop = False
         self._ended = threading.Event()
-        self._written = False
+        self._process = os.getpid()
+
+    def attach(self, jax: Any) -> None:
+        """Hear of everything that jax does from now on; no thread runs until it compiles."""
+        self.jax = jax
+        self.profiler = Profiler(jax)
+        self.recording.programs = dump_programs(jax, self.folder / "programs")
+        self.messages.install()
+        self.compilation.install(jax)
+
+    def begin(self) -> None:
+        """Called in the thread that compiles first."""
+        self.garbage.install()
+        atexit.register(self._leave)
+        os.register_at_fork(after_in_child=self.garbage.remove)
+        self.start()
 
     def run(self) -> None:
-        """The course of an observation, from the first import to the request to stop."""
-        jax = self._imported_jax()
-        if jax is None:
-            return
-        for attempt in range(1, ATTEMPTS + 1):
+        """The course of an observation, window by window until it is enough."""
+        window_s: float | None = self.window_s
+        window = 0
+        while window_s is not None and not self._ended.is_set():
+            window += 1
             self._wait_until_steady()
-            self._trace_window(jax, attempt)
-            if self._ended.is_set() or self._late() or self._saw_steps():
-                break
-        self.write()
-        if not self._ended.is_set():
-            self._ask_to_stop()
+            self._trace_window(window, window_s)
+            self.write()
+            (self.folder / f"recorded-{window}").touch()
+            window_s = self._answer(window)
+        if stopped(self.folder):
+            keep_quiet()
+            os.kill(self._process, signal.SIGINT)  # as Ctrl-C would
 
-    def _ask_to_stop(self) -> None:
-        """As Ctrl-C would; sent to the main thread itself, so that it wakes from a lock."""
-        self.asked_to_stop = True
-        main = threading.main_thread().ident
-        if main is not None:
-            signal.pthread_kill(main, signal.SIGINT)
+    def _answer(self, window: int) -> float | None:
+        """The length of the next window; None if there is to be none."""
+        again = self.folder / f"again-{window}"
+        while not self._ended.wait(LOOK_EVERY_S) and not stopped(self.folder):
+            if again.exists():
+                return float(again.read_text())
+        return None
+
+    def _leave(self) -> None:
+        """The program may be asked to stop just as it ends by itself: then it is asked again."""
+        if os.getpid() != self._process:  # a fork of it
+            return
+        try:
+            self.finish()
+        except KeyboardInterrupt:
+            self.finish()
 
     def finish(self) -> None:
-        """Called in the main thread when the program has ended: stop, and leave the recording."""
+        """The program has ended: stop, and leave the recording."""
         self._ended.set()
         self.join()
-        if not self._written:
+        if not (self.folder / "recording.json").exists():
             self.write()
 
     def write(self) -> None:
@@ -104,41 +135,16 @@ class Watcher(threading.Thread):
         recording.compiles = self.compilation.events
         recording.reasons = self.compilation.reasons
         recording.collections = self.garbage.with_sources()
+        recording.messages = list(self.messages.messages)
         beside = self.folder / "recording.json.part"
         beside.write_bytes(msgspec.json.encode(recording))
         beside.rename(self.folder / "recording.json")
-        self._written = True
-
-    def _imported_jax(self) -> Any:
-        """jax, as soon as the program has imported it; it is never imported by us."""
-        while (jax := sys.modules.get("jax")) is None or not hasattr(jax, "monitoring"):
-            if self._ended.wait(SAMPLE_EVERY_S):
-                return None
-        self.compilation.install(jax)
-        while not hasattr(jax, "profiler") or getattr(jax.__spec__, "_initializing", False):
-            if self._ended.wait(SAMPLE_EVERY_S):
-                return None
-        self.compilation.explain(jax)
-        return jax
 
     def _wait_until_steady(self) -> None:
-        by_ns = self.recording.start_ns + round(self.limits.steady_within_s * 1e9)
-        while not self._steady() and time.time_ns() < by_ns and not self._ended.wait(LOOK_EVERY_S):
-            if self._restless():
+        while not self._ended.wait(LOOK_EVERY_S):
+            late = time.time_ns() > self.steady_by_ns
+            if (late or self._steady() or self._restless()) and not self.profiler.taken():
                 return
-
-    def _late(self) -> bool:
-        return time.time_ns() > self.recording.start_ns + self.limits.steady_within_s * 1e9
-
-    def _saw_steps(self) -> bool:
-        """Whether the window lies in the training: a set-up may rest before the first step."""
-        window = self.recording.window
-        traces = (self.folder / "trace").rglob("*.xplane.pb")
-        if window is None or not any(DISPATCH in trace.read_bytes() for trace in traces):
-            return False
-        ends_ns = [event.end_ns for event in self.compilation.events]
-        compiled = any(window.start_ns <= end_ns <= window.end_ns for end_ns in ends_ns)
-        return not compiled or self.compilation.never_rests()
 
     def _steady(self) -> bool:
         return self.compilation.quiet_for_s() > QUIET_S
@@ -149,31 +155,31 @@ class Watcher(threading.Thread):
             return False
         return self.compilation.never_rests()
 
-    def _trace_window(self, jax: Any, attempt: int) -> None:
+    def _trace_window(self, number: int, window_s: float) -> None:
         if self._ended.is_set():
             return
-        for folder in ("trace", "executables"):  # of an attempt before
+        for folder in ("trace", "executables"):  # of the window before
             shutil.rmtree(self.folder / folder, ignore_errors=True)
-        self.memory = MemoryWatch()
+        self.memory, self.stacks = MemoryWatch(), StackSampler()
         steady = self._steady()
-        window_s = self.limits.window_s * (1 if steady else UNSTEADY_WINDOWS)
-        options = jax.profiler.ProfileOptions()
-        options.host_tracer_level, options.python_tracer_level = 1, 0
+        if not steady:
+            window_s *= UNSTEADY_WINDOWS
         process = psutil.Process()
         self._note_memory(process)
-        jax.profiler.start_trace(str(self.folder / "trace"), profiler_options=options)
+        if not self.profiler.start(self.folder / "trace"):
+            return
         start_ns, start_cpu_s = time.time_ns(), cpu_s(process)
-        (self.folder / f"window-open-{attempt}").touch()
+        (self.folder / f"open-{number}").touch()
         self.threads.begin()
-        self._sample(jax, start_ns, round(window_s * 1e9))
+        self._sample(start_ns, round(window_s * 1e9))
         end_ns, end_cpu_s = time.time_ns(), cpu_s(process)
         self.recording.threads = self.threads.end((end_ns - start_ns) / 1e9)
-        (self.folder / f"window-closed-{attempt}").touch()
-        jax.profiler.stop_trace()
+        (self.folder / f"closed-{number}").touch()
+        self.profiler.stop()
         self.recording.window = Window(
             start_ns=start_ns, end_ns=end_ns, cpu_s=end_cpu_s - start_cpu_s, steady=steady
         )
-        self._note_state(jax)
+        self._note_state(self.jax)
 
     def _note_memory(self, process: psutil.Process) -> None:
         """Before the window is opened: the trace itself takes hundreds of megabytes."""
@@ -192,6 +198,8 @@ class Watcher(threading.Thread):
         recording.devices = jax.local_device_count()
         recording.cache_hits = self.compilation.cache[CACHE_HIT]
         recording.cache_misses = self.compilation.cache[CACHE_MISS]
+        recording.own = own_folders()
+        recording.never_rests = self.compilation.never_rests()
         recording.memory_samples = self.memory.samples
         recording.arrays = self.memory.arrays()
         recording.device_memory = device_memory(jax)
@@ -200,19 +208,40 @@ class Watcher(threading.Thread):
         except Exception as error:  # jaxlib's client is no stable interface
             recording.failures["executable"] = f"XLA's account can't be read: {error}"
 
-    def _sample(self, jax: Any, start_ns: int, window_ns: int) -> None:
+    def _sample(self, start_ns: int, window_ns: int) -> None:
         """Sample the main thread's stack all through the window, and memory now and then."""
         due_ns = 0
         room_bytes = TRACE_SHARE * self.recording.available_bytes
         while (passed_ns := time.time_ns() - start_ns) < window_ns:
-            if self._ended.wait(SAMPLE_EVERY_S):
+            if self._ended.wait(SAMPLE_EVERY_S) or not self.profiler.tracing:
                 return
             self.stacks.sample()
             if passed_ns >= due_ns:
-                self.memory.sample(jax, passed_ns / 1e9)
+                self.memory.sample(self.jax, passed_ns / 1e9)
                 due_ns += window_ns // MEMORY_SAMPLES
                 if rss_bytes() > self.recording.rss_bytes + room_bytes:
                     return
+
+
+def dump_programs(jax: Any, folder: Path) -> str:
+    """Have jax write each program that it compiles; where it does so already, to the same place."""
+    theirs = jax.config.values.get("jax_dump_ir_to")
+    if theirs:
+        return str(theirs)
+    folder.mkdir()
+    jax.config.update("jax_dump_ir_to", str(folder))
+    return str(folder)
+
+
+def own_folders() -> list[str]:
+    """Where the program's own code lies: beside its script, or in the package that was run."""
+    main = sys.modules["__main__"]
+    file = getattr(main, "__file__", None)
+    if file is None:
+        return []
+    spec = getattr(main, "__spec__", None)
+    depth = spec.name.count(".") if spec else 0
+    return [str(Path(file).absolute().parents[max(0, depth - 1)])]
 
 
 def cpu_s(process: psutil.Process) -> float:

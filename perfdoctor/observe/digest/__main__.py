@@ -9,33 +9,41 @@ from pathlib import Path
 
 import msgspec
 
+from perfdoctor.kernel import die_with_parent
 from perfdoctor.observe.digest import program, timeline
 from perfdoctor.observe.digest.compiles import compiles_of, tracing_of
 from perfdoctor.observe.digest.executable import executable_of
 from perfdoctor.observe.digest.garbage import garbage_of
 from perfdoctor.observe.digest.steps import FEWEST_STEPS, steps_of
-from perfdoctor.processes import die_with_parent
+from perfdoctor.observe.digest.timeline import Timeline
 from perfdoctor.schema.digest import Digest
 from perfdoctor.schema.program import Program
 from perfdoctor.schema.recording import Recording
 from perfdoctor.schema.run import Steps
+
+SHORTEST_S, LONGEST_S, LONGER = 3.0, 20.0, 4
+"""Of windows after the first; LONGER: so many times, where too few steps were seen."""
+ENOUGH_STEPS = 20
+"""Fewer tell a mean, but hardly its error."""
 
 
 def digest(folder: Path) -> Digest:
     """From raw signals to the parts of an Observation."""
     recording = msgspec.json.decode((folder / "recording.json").read_bytes(), type=Recording)
     missing = dict(recording.failures)
-    steps, step_program, executable = None, None, None
+    seen = seen_in(folder, recording)
+    steps = steps_of(seen, recording) if seen else None
+    step_program, executable = None, None
     if recording.window is None:
         why = "the run ended before it was steady; give it more steps"
         missing |= dict.fromkeys(("steps", "garbage", "program", "executable", "threads"), why)
-    elif (steps := seen_steps(folder, recording)) is None:
-        why = why_no_steps(recording)
+    elif steps is None:
+        why = why_no_steps(seen, recording)
         missing |= dict.fromkeys(("steps", "program", "executable"), why)
     else:
         executable = executable_of(folder, steps.function, recording)
         try:
-            step_program = program.read(folder / "programs", steps.function)
+            step_program = program.read(Path(recording.programs), steps.function)
         except Exception as error:  # jaxlib's parser is no stable interface
             missing["program"] = f"the StableHLO of {steps.function} can't be read: {error}"
     return Digest(
@@ -45,24 +53,43 @@ def digest(folder: Path) -> Digest:
         program=step_program,
         executable=executable,
         not_measured=missing,
+        next_window_s=next_window_s(seen, steps, recording),
     )
 
 
-def seen_steps(folder: Path, recording: Recording) -> Steps | None:
-    """The steps of the traced window."""
+def seen_in(folder: Path, recording: Recording) -> Timeline | None:
+    """The timeline of the traced window; None if there was none."""
     seen = timeline.read(folder / "trace")
-    if seen is None:
-        return None
-    return steps_of(timeline.without_tracing(seen, tracing_of(recording)), recording)
+    return timeline.without_tracing(seen, tracing_of(recording)) if seen else None
 
 
-def why_no_steps(recording: Recording) -> str:
-    """What kept the steps of the window from being counted."""
+def next_window_s(seen: Timeline | None, steps: Steps | None, recording: Recording) -> float | None:
+    """How long to look again, where the window lay in a set-up or an evaluation, or was short."""
     window = recording.window
-    compiled = window and any(
-        window.start_ns <= c.end_ns <= window.end_ns for c in recording.compiles
-    )
-    again = "; something compiles in them again and again" if compiled else ""
+    if seen is None or window is None:
+        return SHORTEST_S
+    looked_s = (window.end_ns - window.start_ns) / 1e9
+    if compiled_in(recording) and not recording.never_rests:
+        return looked_s
+    if steps is None:
+        return LONGER * looked_s if seen.dispatches else looked_s
+    if steps.count >= ENOUGH_STEPS or looked_s >= LONGEST_S:
+        return None
+    return min(LONGEST_S, 1.5 * ENOUGH_STEPS * steps.time_ms / 1e3)
+
+
+def compiled_in(recording: Recording) -> bool:
+    """Whether something was compiled in the window."""
+    window = recording.window
+    ends_ns = [event.end_ns for event in recording.compiles]
+    return window is not None and any(window.start_ns <= e <= window.end_ns for e in ends_ns)
+
+
+def why_no_steps(seen: Timeline | None, recording: Recording) -> str:
+    """What kept the steps of the window from being counted."""
+    if seen is None or not seen.dispatches:
+        return "no jitted function was called in the traced window"
+    again = "; something compiles in them again and again" if compiled_in(recording) else ""
     return f"fewer than {FEWEST_STEPS} steps in the traced window that hold no compilation{again}"
 
 

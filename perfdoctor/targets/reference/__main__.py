@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import jax
 import msgspec
 
-from perfdoctor.processes import die_with_parent, offer_to_the_oom_killer
+from perfdoctor.kernel import die_with_parent, offer_to_the_oom_killer
 from perfdoctor.schema.slices import Slice
 from perfdoctor.schema.workload import Workload
 from perfdoctor.targets.reference.loop import TrainingLoop

@@ -1,0 +1,104 @@
+"""Waits in the target's process for the import of jax; knows only the standard library."""
+
+import importlib
+import importlib.util
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any
+
+from perfdoctor.kernel import die_with_parent
+
+STOP, RAISED, ATTACHED, BROKEN = "stop", "raised", "attached", "broken"
+"""Files in the folder: the program was asked to stop; what it raised; it imported jax; what went
+wrong with us."""
+Orders = dict[str, Any]
+
+
+def begin(orders: Orders) -> None:
+    """Called before the first line of the program."""
+    die_with_parent()
+    folder = Path(orders["folder"])
+    note_exceptions(folder)
+
+    def attach(jax: ModuleType) -> None:
+        try:
+            importlib.import_module(orders["module"]).attach(jax, orders)
+            (folder / ATTACHED).touch()
+        except Exception:  # the program goes on, unobserved
+            (folder / BROKEN).write_text(traceback.format_exc())
+
+    sys.meta_path.insert(0, AfterImport("jax", attach))
+
+
+class AfterImport:
+    """A finder that finds nothing itself, but calls a function once a module is imported."""
+
+    def __init__(self, name: str, then: Callable[[ModuleType], None]) -> None:
+        self._name = name
+        self._then = then
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The module's own spec, whose loader calls us after it."""
+        if name != self._name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            sys.meta_path.insert(0, self)
+            return spec
+        loader: Any = spec.loader
+        execute = loader.exec_module
+
+        def execute_then(module: ModuleType) -> None:
+            del loader.exec_module
+            execute(module)
+            self._then(module)
+
+        loader.exec_module = execute_then
+        return spec
+
+
+def note_exceptions(folder: Path) -> None:
+    """Write down what ends the program; what we end it with ourselves is not shown."""
+    shown, process = sys.excepthook, os.getpid()
+
+    def note(kind: type[BaseException], value: BaseException, where: TracebackType | None) -> None:
+        if os.getpid() == process:  # not a fork of it
+            if stopped(folder):
+                return
+            with suppress(OSError):
+                (folder / RAISED).write_text(in_one_line(kind, value))
+        shown(kind, value, where)
+
+    sys.excepthook = note
+
+
+def in_one_line(kind: type[BaseException], value: BaseException) -> str:
+    """As the last line of a traceback; where the text has several lines, the first that says much.
+
+    A SyntaxError names its file and line.
+    """
+    text = next((line for line in str(value).splitlines() if line.strip()), "")
+    if isinstance(value, SyntaxError) and value.filename:
+        text = f"{value.msg} ({os.path.basename(value.filename)}, line {value.lineno})"  # noqa: PTH119
+    return f"{kind.__name__}: {text}" if text else kind.__name__
+
+
+def stopped(folder: Path) -> bool:
+    """Whether the program was asked to stop: what it raises from then on is our doing."""
+    return (folder / STOP).exists()
+
+
+def keep_quiet() -> None:
+    """From now on no thread of the program shows how it ends."""
+    sys.excepthook = lambda kind, value, where: None
+    threading.excepthook = lambda args: None

@@ -1,0 +1,95 @@
+"""A target that can be run: how it is launched, and how a change to it is measured."""
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+
+from perfdoctor.processes import Ward
+from perfdoctor.schema.errors import UsageError
+from perfdoctor.schema.fix import Change, Speeds
+from perfdoctor.schema.launch import Launch
+from perfdoctor.schema.observation import Target
+from perfdoctor.targets import script, workload
+from perfdoctor.targets.reference import dataset
+from perfdoctor.trials.change import changed_env, changed_workload
+from perfdoctor.trials.copies import play_copies
+from perfdoctor.trials.duet import play_pair
+from perfdoctor.trials.launches import play_launches
+from perfdoctor.trials.trial import Play
+
+HALF_OF_THE_DEVICE = {"XLA_PYTHON_CLIENT_MEM_FRACTION": ".4"}
+"""Share of an accelerator's memory that each process of a pair takes at its start: by default it
+would be three quarters, and the second one could not start."""
+
+
+@dataclass(frozen=True)
+class Patient:
+    """What the doctor needs to know of a target."""
+
+    launch: Launch
+    plays: Callable[[str], Mapping[Speeds, Play]]
+    """How to measure a change, given the jitted function that makes the steps."""
+
+
+def patient_of_workload(target: Target, ward: Ward, say: Callable[[str], None]) -> Patient:
+    """The reference loop on the target's workload."""
+    plan = target.workload
+    if plan is None:
+        raise UsageError(f"{target.name} is no workload")
+    folder, numbers = ward.folder(), count()
+
+    def launch(change: Change) -> Launch:
+        changed = changed_workload(plan, change)
+        data = dataset.ensure(changed, ward, say)
+        started = workload.launch(changed, folder / f"{next(numbers)}.json", data)
+        return replace(started, env=changed_env(started.env, change, folder))
+
+    def commanded(change: Change) -> Launch:
+        started = launch(change)
+        env = {**HALF_OF_THE_DEVICE, **started.env}
+        return replace(started, command=(*started.command, "--controlled"), env=env)
+
+    def play_steps(change: Change, until: float) -> list[float]:
+        return play_pair(ward, commanded(Change()), commanded(change), until)
+
+    def play_whole(change: Change, until: float) -> list[float]:
+        return play_launches(ward, launch(Change()), launch(change), until)
+
+    return Patient(launch(Change()), lambda _: {"steps": play_steps, "launch": play_whole})
+
+
+def patient_of_script(
+    target: Target, ward: Ward, output: int, say: Callable[[str], None], *, copied: bool
+) -> Patient:
+    """The user's script; `copied`: trials run it in copies of the working directory."""
+    started = script.launch(target, output)
+    folder = ward.folder()
+
+    def launch(change: Change) -> Launch:
+        env = changed_env({**HALF_OF_THE_DEVICE, **started.env}, change, folder)
+        where = copy_of_working_directory(ward, say) if copied else None
+        return replace(started, env=env, output=None, folder=where)
+
+    def plays(function: str) -> Mapping[Speeds, Play]:
+        def play_steps(change: Change, until: float) -> list[float]:
+            return play_copies(ward, launch(Change()), launch(change), change, function, until)
+
+        def play_whole(change: Change, until: float) -> list[float]:
+            return play_launches(ward, launch(Change()), launch(change), until)
+
+        return {"steps": play_steps, "launch": play_whole}
+
+    return Patient(started, plays)
+
+
+def copy_of_working_directory(ward: Ward, say: Callable[[str], None]) -> Path:
+    """A throw-away one; a UsageError if it can't be made."""
+    say("copying the working directory")
+    here, copy = Path.cwd(), ward.folder() / Path.cwd().name
+    try:
+        shutil.copytree(here, copy, symlinks=True, ignore_dangling_symlinks=True)
+    except (OSError, shutil.Error) as error:
+        raise UsageError(f"--workdir-copy: {here} can't be copied: {error}") from None
+    return copy

@@ -1,0 +1,39 @@
+"""The steps that a copy of a script has made, in memory that it shares with us.
+
+Numbers of 64 bits: the calls so far, the compilations so far, and the instants of the newest calls
+(`time.monotonic_ns`), each in its place modulo `KEPT`.
+"""
+
+import mmap
+from pathlib import Path
+
+CALLS, COMPILES, FIRST = 0, 1, 2
+KEPT = 1 << 18
+"""Calls whose instants are kept: a slice of 10 s with steps of 40 µs."""
+SIZE_BYTES = 8 * (FIRST + KEPT)
+
+
+class Tally:
+    """Our side of it."""
+
+    def __init__(self, file: Path) -> None:
+        file.write_bytes(b"")
+        with file.open("r+b") as shared:
+            shared.truncate(SIZE_BYTES)
+            self._memory = mmap.mmap(shared.fileno(), SIZE_BYTES)
+        self._numbers = memoryview(self._memory).cast("q")
+
+    @property
+    def calls(self) -> int:
+        """Steps begun so far."""
+        return int(self._numbers[CALLS])
+
+    @property
+    def compiles(self) -> int:
+        """Programs compiled so far."""
+        return int(self._numbers[COMPILES])
+
+    def since(self, call: int) -> list[int]:
+        """The instants of the calls from this number on, as far as they are kept; nanoseconds."""
+        begin = max(call, self.calls - KEPT)
+        return [int(self._numbers[FIRST + number % KEPT]) for number in range(begin, self.calls)]
