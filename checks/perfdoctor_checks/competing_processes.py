@@ -42,7 +42,7 @@ from perfdoctor import (
 )
 
 ID = "competing-processes"
-NEEDS = ("load",)
+NEEDS = ("load", "steps")
 LEAST_SHARE = 0.05
 """Of the usable cores: a desktop at rest takes less."""
 

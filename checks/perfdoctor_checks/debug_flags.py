@@ -67,6 +67,8 @@ WHILE_COMPILING = (
     "jax_debug_log_modules",
 )
 """Settings that cost nothing once everything is compiled."""
+ALLOWED = "allow"
+"""The value of a transfer guard that is off."""
 OFF = (False, None, 0, "", "0", "false", "allow", "disallow", "disallow_explicit", "off")
 """A transfer guard that forbids costs nothing: it raises."""
 SLOW_FLAG = re.compile(
@@ -174,14 +176,21 @@ def fix(observation: Observation, found: list[Aid]) -> Fix:
     """All off; a trial only where a step may get faster by it."""
     env = dict(aid.removed for aid in found if aid.removed)
     in_code = [aid for aid in found if aid.removed is None]
-    worth_trying = any(aid.effect for aid in found if aid.removed)
+    is_script = observation.target.kind == "script"
+    settings = {aid.name: off(aid.name) for aid in in_code if aid.effect} if is_script else {}
+    worth_trying = bool(settings) or any(aid.effect for aid in found if aid.removed)
     lines = [line(observation, name, value) for name, value in env.items()]
     lines += [f'remove jax.config.update("{aid.name}", …)' for aid in in_code]
     return Fix(
         summary="switch it off, until an error is to be found",
         how="; ".join(lines),
-        change=Change(env=env) if worth_trying else None,
+        change=Change(env=env, settings=settings) if worth_trying else None,
     )
+
+
+def off(name: str) -> bool | str:
+    """The value of a setting that is off."""
+    return ALLOWED if name.startswith("jax_transfer_guard") else False
 
 
 def line(observation: Observation, name: str, value: str | None) -> str:

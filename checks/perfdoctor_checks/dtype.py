@@ -57,6 +57,7 @@ LEAST_SHARE = 0.01
 MATTERS = 0.25
 """Of the forward pass: the share of exact products above which their precision is worth a word."""
 EXACT = ("HIGHEST", "HIGH")
+X64 = "JAX_ENABLE_X64"
 NATIVE = ("amx_bf16", "avx512_bf16")
 """Flags of x86 CPUs that multiply bfloat16."""
 
@@ -198,8 +199,23 @@ def single(observation: Observation) -> Fix:
             changes_results="numerics",
         )
     wide = shares_of(needed(observation.program))["f64"] >= LEAST_SHARE
-    how = 'jax.config.update("jax_enable_x64", False)' if wide else "dtype=jnp.float32"
-    return Fix(summary=summary, how=how, changes_results="numerics")
+    if not wide:
+        return Fix(summary=summary, how="dtype=jnp.float32", changes_results="numerics")
+    in_environment = X64 in observation.environment
+    return Fix(
+        summary=summary,
+        how=f"unset {X64}" if in_environment else 'jax.config.update("jax_enable_x64", False)',
+        change=without_x64(observation),
+        changes_results="numerics",
+    )
+
+
+def without_x64(observation: Observation) -> Change | None:
+    """For a script: the setting off, wherever it is made."""
+    if observation.target.kind != "script":
+        return None
+    env = {X64: None} if X64 in observation.environment else {}
+    return Change(env=dict(env), settings={"jax_enable_x64": False})
 
 
 def inexact(observation: Observation) -> Fix:

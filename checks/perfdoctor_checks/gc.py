@@ -115,6 +115,7 @@ def fixes(observation: Observation) -> list[Fix]:
             Fix(
                 summary="take what lives after set-up out of later collections",
                 how="import gc; gc.collect(); gc.freeze()  # once, before the training loop",
+                change=Change(gc_freeze=True),
             )
         ]
     freeze = Fix(

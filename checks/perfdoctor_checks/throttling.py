@@ -45,7 +45,7 @@ from perfdoctor import (
 )
 
 ID = "throttling"
-NEEDS = ("load",)
+NEEDS = ("load", "steps")
 LEAST_SHARE = 0.01
 """Of the window, a core's time held back: below, a burst met the end of a period."""
 WELL_BELOW = 0.6

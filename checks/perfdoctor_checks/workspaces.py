@@ -39,10 +39,13 @@ from perfdoctor import (
     Change,
     Evidence,
     Fix,
+    Gain,
     Observation,
     Outcome,
     Program,
+    estimated,
     hint,
+    issue,
     needed,
     not_measured,
     ok,
@@ -59,6 +62,8 @@ GENEROUS = 16 * MIB
 """Both thresholds above: most buffers stay with the process, which is what a tuner wants."""
 FEWEST_OPERATIONS = 6
 """A program of fewer is one operation that was called outside of `jax.jit`, not a step."""
+LEAST_SHARE, LARGE_COPY = 0.05, 0.25
+"""Copies matter from this share of the step on, and are of the state if they are so much of it."""
 PIECES = 4
 """The largest free block is so many times smaller than what is free: it is in pieces."""
 BITS = re.compile(r"\d+")
@@ -78,11 +83,38 @@ def check(observation: Observation) -> Outcome:
         + in_pieces(observation)
     )
     evidence = facts(observation)
+    gain = without_copies(observation)
+    if not_donated(observation) and gain is not None:
+        texts = [text for text, _ in reasons]
+        fixes = [fix for _, fix in [*not_donated(observation), *reasons]]
+        return issue("; ".join([copied(observation), *texts]), evidence, fixes, gain)
     if reasons:
         return hint("; ".join(text for text, _ in reasons), evidence, [fix for _, fix in reasons])
     if observation.program is None and observation.executable is None:
         return not_measured("the step's program was not read")
     return ok("nothing keeps buffers from being reused", *evidence)
+
+
+def without_copies(observation: Observation) -> Gain | None:
+    """If what is copied were written in place; None if the device does not copy for long.
+
+    A step that may not overwrite its state copies what it only changes in part: a table of which
+    a few rows are updated.
+    """
+    steps = needed(observation.steps)
+    share = steps.copy_ms / max(steps.time_ms, 1e-9)
+    if share < LEAST_SHARE or observation.executable is None:
+        return None
+    if observation.executable.copied_bytes < LARGE_COPY * state_bytes(observation):
+        return None
+    least, most = min(0.9, share / 2), min(0.95, share * 1.2)
+    return estimated(1 / (1 - min(0.9, share)), 1 / (1 - least), 1 / (1 - most))
+
+
+def copied(observation: Observation) -> str:
+    """How much, and what it takes."""
+    steps, compiled = needed(observation.steps), needed(observation.executable)
+    return f"the step copies {compiled.copied_bytes / MIB:.0f} MiB in {steps.copy_ms:.1f} ms"
 
 
 def allocator(observation: Observation) -> list[Reason]:

@@ -15,9 +15,9 @@ from typing import Any
 
 from perfdoctor.kernel import die_with_parent
 
-STOP, RAISED, ATTACHED, BROKEN = "stop", "raised", "attached", "broken"
-"""Files in the folder: the program was asked to stop; what it raised; it imported jax; what went
-wrong with us."""
+STOP, RAISED, ATTACHED, LEFT, BROKEN = "stop", "raised", "attached", "left", "broken"
+"""Files in the folder: the program was asked to stop; what it raised; it imported jax; it leaves;
+what went wrong with us."""
 Orders = dict[str, Any]
 
 

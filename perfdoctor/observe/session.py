@@ -16,7 +16,7 @@ import psutil
 from perfdoctor import __version__
 from perfdoctor.files import write_whole
 from perfdoctor.injection import injected
-from perfdoctor.injection.bootstrap import ATTACHED, RAISED, STOP
+from perfdoctor.injection.bootstrap import ATTACHED, LEFT, RAISED, STOP
 from perfdoctor.observe import load
 from perfdoctor.observe.gpu import gpus
 from perfdoctor.observe.host import host
@@ -55,6 +55,8 @@ class Watched:
     """While the window was open."""
     ended: str | None = None
     """How the run ended by itself, in words."""
+    ended_s: float | None = None
+    """When it did, if well."""
 
 
 def observe(
@@ -79,6 +81,7 @@ def observe(
         environment=environment(launch.env),
         backend=backend,
         failure=watched.failure,
+        ended_s=watched.ended_s,
         settings=settings_made(settings, recording, launch.env) if recording else None,
         compiles=digest.compiles if digest else None,
         compile_cache=compile_cache(recording) if recording else None,
@@ -117,7 +120,7 @@ def watch(launch: Launch, ward: Ward, limit_s: float, say: Callable[[str], None]
         steady_within_s=max(0.0, limit_s - 2 * WINDOW_S - READING_S),
         window_s=WINDOW_S,
     )
-    start = time.monotonic()
+    start, began = time.monotonic(), time.time()
     with (folder / "log").open("wb") as log:
         child = ward.spawn(
             [sys.executable, *launch.command],
@@ -131,7 +134,7 @@ def watch(launch: Launch, ward: Ward, limit_s: float, say: Callable[[str], None]
         following.to_the_end()
         code = child.poll()
         ward.end(child)
-    seconds = time.monotonic() - start
+    seconds = ran_s(folder, began, time.time())
     following.read_the_rest()
     digest = following.digest
     recording = read_recording(folder)
@@ -141,7 +144,8 @@ def watch(launch: Launch, ward: Ward, limit_s: float, say: Callable[[str], None]
         failure = Failure(stage="run", kind="raised", message=message, seconds=0.0)
     ended = how_ended(folder, seconds)
     ward.discard(folder)
-    return Watched(recording, digest, following.load, failure, following.gpus, ended)
+    ended_s = seconds if code == 0 and not following.asked else None
+    return Watched(recording, digest, following.load, failure, following.gpus, ended, ended_s)
 
 
 class Following:
@@ -214,6 +218,8 @@ class Following:
         self.number += 1
         next_s = self.digest.next_window_s if self.digest else None
         left_s = self._until - time.monotonic() - READING_S
+        if self._child.poll() is not None:
+            return
         if next_s is None or left_s < WINDOW_S:
             self._ask_to_stop()
             return
@@ -246,6 +252,12 @@ def why_failed(folder: Path, code: int | None, seconds: float) -> Failure | None
     if code > 0 and lines:
         return Failure(stage="run", kind="raised", message=lines[-1], seconds=seconds)
     return Failure(stage="run", kind="killed", message=describe(code), seconds=seconds)
+
+
+def ran_s(folder: Path, began: float, now: float) -> float:
+    """How long a run took; it may have left while we were reading its trace."""
+    left = folder / LEFT
+    return (left.stat().st_mtime if left.exists() else now) - began
 
 
 def how_ended(folder: Path, seconds: float) -> str:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from perfdoctor.answers import place
 from perfdoctor.schema.observation import Observation
 
 PARTS = {
@@ -10,9 +11,17 @@ PARTS = {
     "gc": "exposed_gc_ms",
     "dispatch": "exposed_dispatch_ms",
     "wait": "exposed_wait_ms",
+    "logging": "exposed_logging_ms",
     "other": "exposed_other_ms",
 }
 """What a step's time is divided into; together they are the whole of it."""
+PLACES = {
+    "etl": "etl_places",
+    "wait": "wait_places",
+    "logging": "logging_places",
+    "other": "other_places",
+}
+"""Where in the code the main thread was, by its shares of all samples."""
 
 
 def environment(observation: Observation) -> dict[str, Any]:
@@ -41,9 +50,14 @@ def steps(observation: Observation) -> dict[str, Any] | None:
         return None
     return {
         "function": seen.function,
+        "calls": seen.calls,
         "count": seen.count,
         "left_out": seen.left_out,
         "time_ms": seen.time_ms,
+        "median_ms": seen.median_ms,
+        "p95_ms": seen.p95_ms,
+        "outliers": seen.outliers,
+        "outlier_share": seen.outlier_share,
         "standard_error_ms": seen.standard_error_ms,
         "etl_ms": seen.exposed_etl_ms,
         "device_busy_fraction": seen.device_busy_ms / seen.time_ms,
@@ -51,4 +65,14 @@ def steps(observation: Observation) -> dict[str, Any] | None:
         "batch_size": seen.batch_size,
         "cpu_ms": seen.cpu_ms,
         "parts_ms": {name: getattr(seen, field) for name, field in PARTS.items()},
+        "places": [
+            {
+                "part": part,
+                "function": each.function,
+                "place": place(each.file, each.line),
+                "share": each.share,
+            }
+            for part, field in PLACES.items()
+            for each in getattr(seen, field)
+        ],
     }

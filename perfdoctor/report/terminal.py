@@ -2,6 +2,7 @@
 
 import io
 import textwrap
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -12,6 +13,10 @@ from perfdoctor.schema.fix import Fix, Gain
 from perfdoctor.schema.report import CheckResult, Kind, Report
 
 BAR_WIDTH = 48
+OFTEN, MOST_CALLS = 0.5, 4
+"""Calls a step, and functions, that are shown: of a step that is made of several jitted calls."""
+WORTH_A_LINE = 0.1
+"""Of the step: parts whose place in the code is shown."""
 INDENT = " " * 6
 INKS = {
     "device": ("▇", "green"),
@@ -19,6 +24,7 @@ INKS = {
     "gc": ("▓", "red"),
     "dispatch": ("░", "cyan"),
     "wait": ("▚", "magenta"),
+    "logging": ("◆", "white"),
     "other": ("▞", "blue"),
 }
 """How the parts of a step are drawn."""
@@ -138,9 +144,9 @@ def gain_text(gain: Gain | None) -> str:
     return "" if gain is None else f"{interval(gain)} {gain.basis}"
 
 
-def bar(steps: dict[str, object]) -> Text:
+def bar(steps: dict[str, Any]) -> Text:
     """Where the time of a step goes."""
-    parts: dict[str, float] = steps["parts_ms"]  # type: ignore[assignment]
+    parts: dict[str, float] = steps["parts_ms"]
     total = sum(parts.values())
     text = Text(f" a step, traced, {total:.2f} ms   ")
     for name, value in parts.items():
@@ -152,7 +158,35 @@ def bar(steps: dict[str, object]) -> Text:
             ink, style = INKS[name]
             text.append(f" {ink} ", style=style)
             text.append(f"{name} {value:.2f} ms {value / total:.0%}  ")
+    text.append(f"\n    {scatter(steps)}", style="dim")
+    for name, value in parts.items():
+        if value >= WORTH_A_LINE * total and (where := busiest(steps, name)):
+            text.append(f"\n    {name}: {where}", style="dim")
     return text
+
+
+def scatter(steps: dict[str, Any]) -> str:
+    """What a step is made of, and how they differ."""
+    calls = {name: count for name, count in steps["calls"].items() if count >= OFTEN}
+    text = ""
+    if 1 < len(calls) <= MOST_CALLS:
+        text = " + ".join(f"{count:.2g}× {name}()" for name, count in calls.items()) + "; "
+    text += f"median {steps['median_ms']:.2f} ms, 95% below {steps['p95_ms']:.2f} ms"
+    if steps["outliers"]:
+        text += (
+            f"; {steps['outliers']} of {steps['count']} took over three times the median, "
+            f"{steps['outlier_share']:.0%} of the time"
+        )
+    return text
+
+
+def busiest(steps: dict[str, Any], part: str) -> str:
+    """The line in which the main thread was most, for one part of the step."""
+    found = [each for each in steps["places"] if each["part"] == part]
+    if not found:
+        return ""
+    share, function, place = (found[0][key] for key in ("share", "function", "place"))
+    return f"{share:.0%} of the main thread's time in {function}() ({place})"
 
 
 def every_check(report: Report) -> Table:

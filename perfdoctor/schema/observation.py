@@ -63,6 +63,8 @@ class Observation(Struct, frozen=True, kw_only=True):
     """Environment variables in force that bear on performance."""
     backend: Backend | None = None
     failure: Failure | None = None
+    ended_s: float | None = None
+    """How long the run took, if it ended by itself."""
     settings: tuple[Setting, ...] | None = None
     compiles: tuple[Compile, ...] | None = None
     compile_cache: CompileCache | None = None

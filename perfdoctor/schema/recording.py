@@ -69,6 +69,8 @@ class Recording(Struct, kw_only=True):
     samples: list[tuple[int, int]] = field(default_factory=list)
     """Instant and index into `stacks`."""
     compiles: list[CompileEvent] = field(default_factory=list)
+    calls: dict[str, list[list[Frame]]] = field(default_factory=dict)
+    """Jitted function to the stacks from which it was compiled, frames of jax left out."""
     never_rests: bool = False
     """Whether one function is compiled again and again."""
     reasons: dict[str, str] = field(default_factory=dict)

@@ -61,7 +61,7 @@ class Steps(Struct, frozen=True, kw_only=True):
     """The training steps of the traced window; times are means over its steps.
 
     A step's time is divided once by what the device did and, where it was idle, by what the main
-    thread did: `device_busy_ms` + the five `exposed_*` parts = `time_ms`.
+    thread did: `device_busy_ms` + the six `exposed_*` parts = `time_ms`.
     """
 
     function: str
@@ -91,7 +91,10 @@ class Steps(Struct, frozen=True, kw_only=True):
     """CPU time of the whole process tree a step."""
     dispatches: float
     """Jitted functions called by the main thread a step."""
+    calls: dict[str, float] = {}
+    """Calls a step by jitted function, the commonest first."""
     batch_size: int | None
+    """Of one call of `function`."""
     samples_per_s: float | None
     began_s: float = 0.0
     """When the window was opened, seconds after the start of the run."""
@@ -111,8 +114,17 @@ class Steps(Struct, frozen=True, kw_only=True):
     """Host callbacks a step."""
     callback_ms: float = 0.0
     """What they took a step, in all threads."""
+    copy_ms: float = 0.0
+    """What the device's plain copies took a step; not told by jax 0.8 on the CPU."""
     busy_shares: tuple[float, ...] = ()
     """By device, in the order of their ids: the share of the time in which it computed."""
+    exposed_logging_ms: float = 0.0
+    """The device idle, the main thread writing logs or checkpoints."""
+    outliers: int = 0
+    """Steps that took more than three times the median: evaluations, checkpoints, hiccups."""
+    outlier_share: float = 0.0
+    """Of the steps' whole time, that of the outliers."""
+    logging_places: tuple[Place, ...] = ()
     etl_places: tuple[Place, ...] = ()
     wait_places: tuple[Place, ...] = ()
     other_places: tuple[Place, ...] = ()

@@ -2,12 +2,13 @@
 
 import logging
 import re
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from perfdoctor.schema.recording import CompileEvent
+from perfdoctor.schema.recording import CompileEvent, Frame
 
 PREFIX = "/jax/core/compile/"
 CACHE_HIT, CACHE_MISS = "/jax/compilation_cache/cache_hits", "/jax/compilation_cache/cache_misses"
@@ -17,6 +18,9 @@ LOGGERS = ("jax._src.pjit", "jax._src.interpreters.partial_eval")
 RECOMPILED = 8
 """Compilations of one function after which a run is not waited for any more: a set-up compiles its
 small helpers for many shapes, but no large function so often."""
+CALLS, DEPTH = 4, 30
+"""Stacks kept of a function that is compiled, and frames of a stack."""
+INSIDE_JAX = "/jax/_src/"
 EXPLAINED = re.compile(r"(?:for )?(\S+) (?:id=\d+ )?defined at ")
 
 
@@ -26,6 +30,7 @@ class CompilationWatch:
     def __init__(self, first: Callable[[], None] = lambda: None) -> None:
         self.events: list[CompileEvent] = []
         self.reasons: dict[str, str] = {}
+        self.calls: dict[str, list[list[Frame]]] = {}
         self.last_ns = 0
         self.cache = dict.fromkeys((CACHE_HIT, CACHE_MISS), 0)
         self._pending = 0
@@ -40,6 +45,8 @@ class CompilationWatch:
         self.last_ns = time.time_ns()
         self._pending = max(0, self._pending + (phase == LOWERED) - (phase == COMPILED))
         function = str(details.get("fun_name", "")).removeprefix("jit(").removesuffix(")")
+        if phase == COMPILED and len(self.calls.setdefault(function, [])) < CALLS:
+            self.calls[function].append(callers())
         self.events.append(
             CompileEvent(phase=phase, function=function, seconds=seconds, end_ns=self.last_ns)
         )
@@ -85,3 +92,15 @@ class CompilationWatch:
         if self._pending or not self.last_ns:
             return 0.0
         return (time.time_ns() - self.last_ns) / 1e9
+
+
+def callers() -> list[Frame]:
+    """The stack that led into jax, innermost frame first."""
+    found: list[Frame] = []
+    frame = sys._getframe(2)
+    while frame is not None and len(found) < DEPTH:
+        code = frame.f_code
+        if found or INSIDE_JAX not in code.co_filename:
+            found.append((code.co_filename, frame.f_lineno, code.co_qualname))
+        frame = frame.f_back  # type: ignore[assignment]
+    return found

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import psutil
 
-from perfdoctor.injection.bootstrap import Orders, keep_quiet, stopped
+from perfdoctor.injection.bootstrap import LEFT, Orders, keep_quiet, stopped
 from perfdoctor.observe.agent.compilation import CACHE_HIT, CACHE_MISS, CompilationWatch
 from perfdoctor.observe.agent.executables import executables
 from perfdoctor.observe.agent.garbage import GarbageWatch
@@ -123,6 +123,7 @@ class Watcher(threading.Thread):
     def finish(self) -> None:
         """The program has ended: stop, and leave the recording."""
         self._ended.set()
+        (self.folder / LEFT).touch()
         self.join()
         if not (self.folder / "recording.json").exists():
             self.write()
@@ -134,6 +135,7 @@ class Watcher(threading.Thread):
         recording.samples = self.stacks.samples
         recording.compiles = self.compilation.events
         recording.reasons = self.compilation.reasons
+        recording.calls = self.compilation.calls
         recording.collections = self.garbage.with_sources()
         recording.messages = list(self.messages.messages)
         beside = self.folder / "recording.json.part"

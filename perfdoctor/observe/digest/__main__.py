@@ -14,6 +14,7 @@ from perfdoctor.observe.digest import program, timeline
 from perfdoctor.observe.digest.compiles import compiles_of, tracing_of
 from perfdoctor.observe.digest.executable import executable_of
 from perfdoctor.observe.digest.garbage import garbage_of
+from perfdoctor.observe.digest.places import Code
 from perfdoctor.observe.digest.steps import FEWEST_STEPS, steps_of
 from perfdoctor.observe.digest.timeline import Timeline
 from perfdoctor.schema.digest import Digest
@@ -42,8 +43,9 @@ def digest(folder: Path) -> Digest:
         missing |= dict.fromkeys(("steps", "program", "executable"), why)
     else:
         executable = executable_of(folder, steps.function, recording)
+        code = Code(own=tuple(recording.own))
         try:
-            step_program = program.read(Path(recording.programs), steps.function)
+            step_program = program.read(Path(recording.programs), steps.function, code)
         except Exception as error:  # jaxlib's parser is no stable interface
             missing["program"] = f"the StableHLO of {steps.function} can't be read: {error}"
     return Digest(
@@ -98,7 +100,7 @@ def with_batch(steps: Steps | None, step_program: Program | None) -> Steps | Non
     batch = program.batch_size(step_program) if step_program else None
     if steps is None or batch is None:
         return steps
-    rate = batch / steps.time_ms * 1e3
+    rate = batch * steps.calls.get(steps.function, 1.0) / steps.time_ms * 1e3
     return msgspec.structs.replace(steps, batch_size=batch, samples_per_s=rate)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from perfdoctor.observe.digest.places import own_line
+from perfdoctor.observe.digest.places import Code
 from perfdoctor.schema.program import Callback, Layer, Loop
 from perfdoctor.schema.recording import Frame
 from perfdoctor.schema.run import Place
@@ -38,6 +38,8 @@ class Walk:
     """What was met on one way through a program, from its main function into all that it calls."""
 
     functions: dict[str, Any]
+    code: Code = field(default_factory=Code)
+    """Tells the user's own code from that of libraries."""
     handed: dict[Any, Any] = field(default_factory=dict)
     """By argument of a function or of a loop's body: the value that it has outside."""
     met: int = 0
@@ -76,7 +78,7 @@ class Walk:
     def loop(self, operation: Any, location: str, times: int, backward: bool) -> None:
         """A loop: its body is executed once for each trip."""
         trips = trips_of(operation)
-        frame = line_of(location)
+        frame = self.line_of(location)
         if trips is not None and frame is not None and not backward:
             file, line, function = frame
             self.loops[Loop(trips=trips, function=function, file=file, line=line)] = None
@@ -115,7 +117,7 @@ class Walk:
     def call(self, operation: Any, location: str) -> None:
         """A call out of the program: to Python, or to a library."""
         target = operation.attributes["call_target_name"].value
-        frame = line_of(location)
+        frame = self.line_of(location)
         if CALLBACK.search(target) and frame is not None:
             file, line, function = frame
             kind = path(location).rpartition("/")[2].rstrip(":") or "callback"
@@ -128,14 +130,19 @@ class Walk:
         for result in operation.results:
             if isinstance(result.type, ir.RankedTensorType):
                 shape, dtype = ir.RankedTensorType(result.type).shape, str(result.type.element_type)
-                if dtype == "f64" and (frame := line_of(location)) is not None:
+                if dtype == "f64" and (frame := self.line_of(location)) is not None:
                     self.wide[frame] += times * math.prod(shape)
+
+    def line_of(self, location: str) -> Frame | None:
+        """The innermost line of the user's own code in an operation's location."""
+        frames = [(file, int(line), function) for function, file, line in FRAME.findall(location)]
+        return self.code.own_line(frames) or (frames[0] if frames else None)
 
     def found_layers(self) -> tuple[Layer, ...]:
         """The layers with their counts, the costliest first."""
         found = []
         for (location, layer), times in self.layers.items():
-            file, line, function = line_of(location) or ("", 0, "")
+            file, line, function = self.line_of(location) or ("", 0, "")
             counts = {"written": len(times), "executed": sum(times)}
             fields = {name: getattr(layer, name) for name in layer.__struct_fields__}
             fields |= counts | {"flops": layer.flops * sum(times)}
@@ -152,14 +159,14 @@ class Walk:
         )
 
 
-def walk(module: Any) -> Walk:
+def walk(module: Any, code: Code | None = None) -> Walk:
     """One way through a module."""
     functions = {
         operation.operation.attributes["sym_name"].value: operation.operation
         for operation in module.body.operations
         if "sym_name" in operation.operation.attributes
     }
-    seen = Walk(functions)
+    seen = Walk(functions, code or Code())
     seen.through(functions["main"], 1, backward=False)
     return seen
 
@@ -187,12 +194,6 @@ def path(location: str) -> str:
     """The path of names that jax gave an operation: jit(step)/jvp()/dot_general."""
     found = PATH.match(location)
     return found[1] if found else ""
-
-
-def line_of(location: str) -> Frame | None:
-    """The innermost line of the user's own code in an operation's location."""
-    frames = [(file, int(line), function) for function, file, line in FRAME.findall(location)]
-    return own_line(frames) or (frames[0] if frames else None)
 
 
 def trips_of(loop: Any) -> int | None:

@@ -1,58 +1,130 @@
-"""What a sampled stack says of the main thread: loading data or not, and in which line."""
+"""What a sampled stack says of the main thread: what it was busy with, and in which line."""
 
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from functools import cache
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
 
+from perfdoctor.observe.digest.source import Caller, caller
 from perfdoctor.schema.recording import Frame
 from perfdoctor.schema.run import Place
 
+Activity = Literal["loading", "logging", "other"]
 LOADING_FILES = re.compile(
     r"/(?:site|dist)-packages/(?:grain|PIL|torch/utils/data|torchvision|tensorflow_datasets"
     r"|tensorflow/python/data|datasets|array_record|h5py|zarr|pyarrow|cv2|imageio|webdataset)/"
 )
 LOADING_FUNCTIONS = ("__next__", "__getitem__", "__getitems__")
-LIBRARY_FILES = re.compile(r"/site-packages/|/dist-packages/|/lib/python3|^<")
-OUR_PATIENT = "/perfdoctor/targets/reference/"
-"""The reference loop lies in site-packages when installed, but is the program examined."""
+LOGGING_FILES = re.compile(
+    r"/(?:site|dist)-packages/(?:orbax|tensorboardX|tensorboard|wandb|mlflow|tqdm|rich|absl/logging"
+    r"|flax/training/checkpoints|clu/metric_writers|matplotlib|torch/utils/tensorboard)"
+    r"|/lib/python3[^/]*/(?:logging|json|pickle\.py|csv\.py)"
+)
+LOGGING_FUNCTIONS = re.compile(
+    r"(?:^|\.|_)(?:log|save|write|print|dump|plot|report|checkpoint)(?:_|$|ging|point)",
+    re.IGNORECASE,
+)
+LIBRARY_FILES = re.compile(r"/site-packages/|/dist-packages/|/lib/python3|^<|^/?zip")
+OURS = re.compile(r"/perfdoctor/(?:observe|injection|trials)/")
+INSIDE_JAX = re.compile(r"/(?:site|dist)-packages/(?:jax|jaxlib|flax|haiku|equinox|optax|chex)/")
 
 
-@cache
-def is_loading(frame: Frame) -> bool:
-    """Whether this frame is part of a data loader."""
+@dataclass(frozen=True)
+class Code:
+    """Tells the user's own code, and the way in it to the call of the step."""
+
+    own: tuple[str, ...] = ()
+    """Folders that are the user's, even if they lie among the installed packages."""
+    calls: Sequence[Sequence[Frame]] = ()
+    """Stacks from which the step was called, innermost frame first."""
+    _callers: dict[tuple[str, str], Caller] = field(default_factory=dict)
+
+    @cached_property
+    def way(self) -> dict[tuple[str, str], set[int]]:
+        """The user's functions that lead to the call of the step, (file, name), and their lines."""
+        found: dict[tuple[str, str], set[int]] = {}
+        for stack in self.calls:
+            for file, line, function in stack:
+                if self.is_own(file):
+                    found.setdefault((file, function), set()).add(line)
+        return found
+
+    def is_own(self, file: str) -> bool:
+        """Whether a file is the user's own code."""
+        if OURS.search(file):
+            return False
+        path = str(Path(file))
+        inner = next((path[len(f) :] for f in self.own if path.startswith(f)), file)
+        return not LIBRARY_FILES.search(inner)
+
+    def caller(self, function: tuple[str, str]) -> Caller:
+        """What the source says of one of them."""
+        if function not in self._callers:
+            each = [caller(function[0], line) for line in self.way[function]]
+            calling = frozenset[int]().union(*(one.calling for one in each))
+            feeding = frozenset[int]().union(*(one.feeding for one in each)) - calling
+            self._callers[function] = Caller(calling, feeding)
+        return self._callers[function]
+
+    def activity(self, stack: Sequence[Frame]) -> Activity:
+        """What the main thread was busy with, innermost frame first."""
+        on_way = next(
+            (i for i, (file, _, name) in enumerate(stack) if (file, name) in self.way), None
+        )
+        inner = stack if on_way is None else stack[:on_way]
+        if any(self.is_loading(frame) for frame in inner):
+            return "loading"
+        if on_way is not None and self.prepares(stack, on_way):
+            return "loading"
+        if any(is_logging(frame) for frame in inner):
+            return "logging"
+        return "other"
+
+    def prepares(self, stack: Sequence[Frame], on_way: int) -> bool:
+        """Whether the function that calls the step is in a line that prepares its arguments."""
+        inner = stack[:on_way]
+        if any(INSIDE_JAX.search(file) for file, _, _ in inner):
+            return False  # an operation of its own, not a loader
+        file, line, name = stack[on_way]
+        source = self.caller((file, name))
+        among_arguments = any(self.is_own(frame[0]) for frame in inner)
+        return line in source.feeding or (line in source.calling and among_arguments)
+
+    def is_loading(self, frame: Frame) -> bool:
+        """Whether this frame is part of a data loader."""
+        file, _, function = frame
+        if LOADING_FILES.search(file):
+            return True
+        iterates = function.rpartition(".")[2] in LOADING_FUNCTIONS
+        return iterates and not INSIDE_JAX.search(file)
+
+    def own_line(self, stack: Sequence[Frame]) -> Frame | None:
+        """The innermost line of the user's own code."""
+        return next((frame for frame in stack if self.is_own(frame[0])), None)
+
+    def places(
+        self, stacks: Iterable[Sequence[Frame]], of: int, most: int = 3
+    ) -> tuple[Place, ...]:
+        """The user's functions in which most of the stacks were, with their busiest lines.
+
+        `of`: the number of samples that the shares are counted in.
+        """
+        lines = Counter(line for stack in stacks if (line := self.own_line(stack)))
+        functions: Counter[tuple[str, str]] = Counter()
+        for (file, _, function), count in lines.items():
+            functions[file, function] += count
+        found = []
+        for (file, function), count in functions.most_common(most):
+            its_lines = [frame for frame in lines if (frame[0], frame[2]) == (file, function)]
+            busiest = max(its_lines, key=lambda frame: lines[frame])
+            found.append(Place(function=function, file=file, line=busiest[1], share=count / of))
+        return tuple(found)
+
+
+def is_logging(frame: Frame) -> bool:
+    """Whether this frame writes a log, a checkpoint or a plot."""
     file, _, function = frame
-    return bool(LOADING_FILES.search(file)) or function.rpartition(".")[2] in LOADING_FUNCTIONS
-
-
-@cache
-def is_library(frame: Frame) -> bool:
-    """Whether this frame is not the user's own code."""
-    return bool(LIBRARY_FILES.search(frame[0])) and OUR_PATIENT not in frame[0]
-
-
-def loads_data(stack: Sequence[Frame]) -> bool:
-    """Whether the main thread was in a data loader."""
-    return any(is_loading(frame) for frame in stack)
-
-
-def own_line(stack: Sequence[Frame]) -> Frame | None:
-    """The innermost line of the user's own code."""
-    return next((frame for frame in stack if not is_library(frame)), None)
-
-
-def places(stacks: Iterable[Sequence[Frame]], of: int, most: int = 3) -> tuple[Place, ...]:
-    """The user's functions in which most of the stacks were, with their busiest lines.
-
-    `of`: the number of samples that the shares are counted in.
-    """
-    lines = Counter(line for stack in stacks if (line := own_line(stack)))
-    functions: Counter[tuple[str, str]] = Counter()
-    for (file, _, function), count in lines.items():
-        functions[file, function] += count
-    found = []
-    for (file, function), count in functions.most_common(most):
-        its_lines = [frame for frame in lines if (frame[0], frame[2]) == (file, function)]
-        busiest = max(its_lines, key=lambda frame: lines[frame])
-        found.append(Place(function=function, file=file, line=busiest[1], share=count / of))
-    return tuple(found)
+    return bool(LOGGING_FILES.search(file) or LOGGING_FUNCTIONS.search(function))

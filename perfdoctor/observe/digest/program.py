@@ -12,18 +12,19 @@ from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
 
 from perfdoctor.observe.digest.executable import module_name
 from perfdoctor.observe.digest.layers import inside, walk
+from perfdoctor.observe.digest.places import Code
 from perfdoctor.schema.program import Argument, Program
 
 NAME = re.compile(r'^loc\("?([^"]*)"?\)$')
 
 
-def read(dumps: Path, function: str) -> Program | None:
+def read(dumps: Path, function: str, code: Code | None = None) -> Program | None:
     """The newest program of a function with this name; None if none was dumped."""
     files = sorted(dumps.glob(f"jax_ir*_{module_name(function)}_compile.mlir"))
-    return parse(files[-1].read_text(), function) if files else None
+    return parse(files[-1].read_text(), function, code) if files else None
 
 
-def parse(text: str, function: str) -> Program:
+def parse(text: str, function: str, code: Code | None = None) -> Program:
     """A module's text as plain data."""
     with ir.Context() as context:
         registry = ir.DialectRegistry()
@@ -38,7 +39,7 @@ def parse(text: str, function: str) -> Program:
         operations: Counter[str] = Counter()
         elements: Counter[str] = Counter()
         count(module.operation, operations, elements)
-        seen = walk(module)
+        seen = walk(module, code)
         main = next(
             operation.operation
             for operation in module.body.operations

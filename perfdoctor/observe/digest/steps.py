@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from perfdoctor.observe.digest.executable import module_name
 from perfdoctor.observe.digest.intervals import (
     NOTHING,
     Instants,
@@ -16,10 +17,10 @@ from perfdoctor.observe.digest.intervals import (
     total_ms,
     union,
 )
-from perfdoctor.observe.digest.places import loads_data, places
+from perfdoctor.observe.digest.places import Activity, Code
 from perfdoctor.observe.digest.timeline import Timeline
-from perfdoctor.schema.recording import CompileEvent, Frame, Recording
-from perfdoctor.schema.run import Steps
+from perfdoctor.schema.recording import CompileEvent, Recording
+from perfdoctor.schema.run import Place, Steps
 
 FEWEST_STEPS = 5
 FEWEST_WAITS = 4
@@ -27,6 +28,15 @@ FEWEST_WAITS = 4
 FAIR_SHARE = 0.1
 """A thread that makes fewer of the calls than this share of the busiest one's is no other caller:
 an evaluation now and then."""
+OP_BY_OP = 9
+"""Dispatches for each call of the step's function from which on it is one operation of many."""
+LIKE_A_STATE, MOST_ACCUMULATED, REGULAR = 0.5, 32, 0.9
+"""A function applies accumulated gradients if it returns at least half of the bytes that these
+take, and is called once for each so many, nearly always the same number."""
+MOST = 8
+"""Functions whose calls are kept."""
+OUTLYING = 3
+"""Times the median."""
 BLOCKS = 10
 """Blocks of consecutive steps from which the standard error is taken."""
 
@@ -39,6 +49,8 @@ def steps_of(timeline: Timeline, recording: Recording) -> Steps | None:
         return None
     callers = callers_of(timeline, function)
     starts = np.sort(np.concatenate([spans[:, 0] for spans in callers]))
+    if len(callers) == 1:
+        starts = begins(timeline, function, recording)
     every = drained_at_both_ends(starts, timeline.waits if len(callers) == 1 else NOTHING)
     kept = every[~holds_compilation(every, recording.compiles)]
     if len(kept) < FEWEST_STEPS:
@@ -53,9 +65,12 @@ def steps_of(timeline: Timeline, recording: Recording) -> Steps | None:
         time_ms=float(lengths_ms.mean()),
         median_ms=float(np.median(lengths_ms)),
         p95_ms=float(np.quantile(lengths_ms, 0.95)),
+        outliers=int(outlying(lengths_ms).sum()),
+        outlier_share=float(lengths_ms[outlying(lengths_ms)].sum() / lengths_ms.sum()),
         standard_error_ms=standard_error_ms(kept, timeline.waits),
         cpu_ms=float(window.cpu_s * 1e3 / window_steps),
-        dispatches=calls_within(timeline, included) / count,
+        dispatches=sum(calls_in(timeline, included).values()) / count,
+        calls={name: n / count for name, n in calls_in(timeline, included).most_common(MOST)},
         batch_size=None,
         samples_per_s=None,
         began_s=(window.start_ns - recording.start_ns) / 1e9,
@@ -67,9 +82,37 @@ def steps_of(timeline: Timeline, recording: Recording) -> Steps | None:
         upload_ms=total_ms(intersection(timeline.copies, included)) / count,
         callbacks=inside(timeline.callbacks, included) / count,
         callback_ms=total_ms(intersection(union(timeline.callbacks), included)) / count,
+        copy_ms=total_ms(intersection(timeline.device_copies, included)) / count,
         busy_shares=busy_shares(timeline, included, recording.devices),
-        **parts(timeline, recording, included, count),  # type: ignore[arg-type]
+        **parts(timeline, function, recording, included, count),  # type: ignore[arg-type]
     )
+
+
+def outlying(lengths_ms: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+    """Which steps took far longer than most; bool[steps]."""
+    far: npt.NDArray[np.bool_] = lengths_ms > OUTLYING * np.median(lengths_ms)
+    return far
+
+
+def begins(timeline: Timeline, function: str, recording: Recording) -> Instants:
+    """When the steps of a training thread began.
+
+    By the program's own marks, if it sets any. Else by the calls of the step's function; where
+    gradients are accumulated over several calls of it, by those of the function that applies them.
+    """
+    if len(timeline.annotated) > FEWEST_STEPS:
+        return timeline.annotated[:, 0]
+    calls = timeline.dispatches[function][:, 0]
+    outputs = {each.name: each.output_bytes for each in recording.executables}
+    least_bytes = outputs.get(module_name(function), 0) * LIKE_A_STATE
+    for name, spans in sorted(timeline.dispatches.items(), key=lambda item: len(item[1])):
+        between = np.diff(np.searchsorted(calls, spans[:, 0]))
+        if len(between) < FEWEST_STEPS or outputs.get(module_name(name), 0) <= least_bytes:
+            continue
+        usual = int(np.median(between))
+        if 2 <= usual <= MOST_ACCUMULATED and (between == usual).mean() >= REGULAR:
+            return spans[:, 0]
+    return calls
 
 
 def callers_of(timeline: Timeline, function: str) -> list[Intervals]:
@@ -155,13 +198,18 @@ def standard_error_ms(kept: Intervals, waits: Intervals) -> float:
     return float(np.sqrt((weights**2 * (means - mean) ** 2).sum() * len(means) / (len(means) - 1)))
 
 
-def calls_within(timeline: Timeline, included: Intervals) -> int:
-    """Jitted functions called in the steps that count."""
-    return sum(int(contains(included, spans[:, 0]).sum()) for spans in timeline.dispatches.values())
+def calls_in(timeline: Timeline, included: Intervals) -> Counter[str]:
+    """Calls of jitted functions in the steps that count."""
+    return Counter(
+        {
+            name: int(contains(included, spans[:, 0]).sum())
+            for name, spans in timeline.dispatches.items()
+        }
+    )
 
 
 def parts(
-    timeline: Timeline, recording: Recording, included: Intervals, count: int
+    timeline: Timeline, function: str, recording: Recording, included: Intervals, count: int
 ) -> dict[str, object]:
     """The fields of `Steps` that divide the time of `count` steps, `included` in all."""
     gc = intersection(union([(c.start_ns, c.end_ns) for c in recording.collections]), included)
@@ -174,22 +222,24 @@ def parts(
 
     instants = np.asarray([instant for instant, _ in recording.samples], np.int64)
     numbers = np.asarray([number for _, number in recording.samples], np.int64)
-    loading = np.asarray([loads_data(stack) for stack in recording.stacks], bool)
-    sampled_loading = loading[numbers] if len(numbers) else np.zeros(0, bool)
+    code = code_of(timeline, function, recording)
+    activities = np.asarray([code.activity(stack) for stack in recording.stacks], object)
+    sampled_as = activities[numbers] if len(numbers) else np.zeros(0, object)
 
-    def loading_ms(where: Intervals) -> float:
-        """Of the host's time in `where`, that in data loaders, by the share of the samples."""
+    def share_ms(activity: Activity, where: Intervals) -> float:
+        """Of the host's time in `where`, that in an activity, by the share of the samples."""
         seen = contains(where, instants)
-        return total_ms(where) * float(sampled_loading[seen].mean()) if seen.any() else 0.0
+        return total_ms(where) * float((sampled_as[seen] == activity).mean()) if seen.any() else 0.0
 
-    def stacks_in(where: Intervals, data: bool | None) -> list[list[Frame]]:
+    def places(where: Intervals, activity: Activity | None = None) -> tuple[Place, ...]:
         chosen = contains(where, instants)
-        if data is not None:
-            chosen &= sampled_loading == data
-        return [recording.stacks[number] for number in numbers[chosen]]
+        if activity is not None:
+            chosen &= sampled_as == activity
+        return code.places([recording.stacks[number] for number in numbers[chosen]], sampled)
 
     exposed_host = intersection(host, idle)
-    exposed_etl_ms = loading_ms(exposed_host)
+    exposed_etl_ms = share_ms("loading", exposed_host)
+    exposed_logging_ms = share_ms("logging", exposed_host)
     sampled = max(1, int(contains(included, instants).sum()))
     return {
         "device_busy_ms": total_ms(busy) / count,
@@ -197,12 +247,25 @@ def parts(
         "exposed_dispatch_ms": total_ms(intersection(dispatch, idle)) / count,
         "exposed_wait_ms": total_ms(intersection(wait, idle)) / count,
         "exposed_gc_ms": total_ms(intersection(gc, idle)) / count,
-        "exposed_other_ms": (total_ms(exposed_host) - exposed_etl_ms) / count,
-        "etl_ms": loading_ms(host) / count,
+        "exposed_logging_ms": exposed_logging_ms / count,
+        "exposed_other_ms": (total_ms(exposed_host) - exposed_etl_ms - exposed_logging_ms) / count,
+        "etl_ms": share_ms("loading", host) / count,
         "dispatch_ms": total_ms(dispatch) / count,
         "wait_ms": total_ms(wait) / count,
         "gc_ms": total_ms(gc) / count,
-        "etl_places": places(stacks_in(host, True), sampled),
-        "wait_places": places(stacks_in(wait, None), sampled),
-        "other_places": places(stacks_in(host, False), sampled),
+        "etl_places": places(host, "loading"),
+        "wait_places": places(wait),
+        "logging_places": places(host, "logging"),
+        "other_places": places(host, "other"),
     }
+
+
+def code_of(timeline: Timeline, function: str, recording: Recording) -> Code:
+    """The user's code, and where in it the step is called: while it compiled, and sampled since."""
+    own, calls = tuple(recording.own), timeline.dispatches[function]
+    if sum(map(len, timeline.dispatches.values())) >= OP_BY_OP * len(calls):
+        return Code(own)  # the function is one operation of many, not the step
+    instants = np.asarray([instant for instant, _ in recording.samples], np.int64)
+    numbers = np.asarray([number for _, number in recording.samples], np.int64)
+    during = np.unique(numbers[contains(calls, instants)])
+    return Code(own, [*recording.calls.get(function, []), *(recording.stacks[n] for n in during)])
