@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         place,
         shorten,
     )
-    from perfdoctor.schema.fix import Change, Fix, Gain
+    from perfdoctor.schema.fix import Change, Fix, Gain, Scalar
     from perfdoctor.schema.memory import DeviceMemory, LiveArrays, Memory, MemorySample
     from perfdoctor.schema.observation import Observation, Target
     from perfdoctor.schema.program import Argument, Callback, Executable, Layer, Loop, Program
@@ -50,7 +50,7 @@ _HOMES = {
         "place",
         "shorten",
     ),
-    "perfdoctor.schema.fix": ("Change", "Fix", "Gain"),
+    "perfdoctor.schema.fix": ("Change", "Fix", "Gain", "Scalar"),
     "perfdoctor.schema.memory": ("DeviceMemory", "LiveArrays", "Memory", "MemorySample"),
     "perfdoctor.schema.observation": ("Observation", "Target"),
     "perfdoctor.schema.program": ("Argument", "Callback", "Executable", "Layer", "Loop", "Program"),
@@ -97,6 +97,7 @@ __all__ = [
     "Place",
     "Program",
     "Report",
+    "Scalar",
     "Setting",
     "Steps",
     "Target",

@@ -36,6 +36,7 @@ from perfdoctor import (
     Fix,
     Observation,
     Outcome,
+    Scalar,
     Setting,
     hint,
     needed,
@@ -176,8 +177,9 @@ def fix(observation: Observation, found: list[Aid]) -> Fix:
     """All off; a trial only where a step may get faster by it."""
     env = dict(aid.removed for aid in found if aid.removed)
     in_code = [aid for aid in found if aid.removed is None]
-    is_script = observation.target.kind == "script"
-    settings = {aid.name: off(aid.name) for aid in in_code if aid.effect} if is_script else {}
+    settings: dict[str, Scalar] = {}
+    if observation.target.kind == "script":
+        settings = {aid.name: off(aid.name) for aid in in_code if aid.effect}
     worth_trying = bool(settings) or any(aid.effect for aid in found if aid.removed)
     lines = [line(observation, name, value) for name, value in env.items()]
     lines += [f'remove jax.config.update("{aid.name}", …)' for aid in in_code]

@@ -27,6 +27,8 @@ References
 JAX, "Just-in-time compilation"; "Gradient transformations and the training step" in optax's guide.
 """
 
+import re
+
 from perfdoctor import (
     Change,
     Evidence,
@@ -50,6 +52,17 @@ MANY = 9
 LEAST_SHARE = 0.01
 """Of the step: below, the device hides the dispatching."""
 FEWEST_MS = 1e-9
+LEAST_UNFUSED, FUSED = 0.1, 0.6
+"""Of the bytes: an update by single operations writes about three arrays for each one that a fused
+update would write."""
+OPERATIONS = re.compile(
+    r"_?(abs|add|broadcast_in_dim|clip|concatenate|convert_element_type|copy|cos|divide|dot"
+    r"|dot_general|dynamic_slice|einsum|equal|exp|expand_dims|gather|greater|integer_pow|less|log"
+    r"|log1p|logistic|matmul|max|maximum|mean|min|minimum|mul|multiply|neg|negative|pow|power"
+    r"|reduce_max|reduce_sum|relu|reshape|rsqrt|scatter_add|select_n|sigmoid|sin|softmax|sqrt|square"
+    r"|squeeze|sub|subtract|sum|tanh|transpose|true_divide|where)"
+)
+"""Functions of jax.numpy and jax.lax that, called outside of `jit`, are programs of their own."""
 
 
 def check(observation: Observation) -> Outcome:
@@ -61,6 +74,8 @@ def check(observation: Observation) -> Outcome:
     calls = f"{steps.dispatches:.3g} jitted call{'s' * (round(steps.dispatches) != 1)} a step"
     if steps.dispatches < MANY:
         return ok(calls, *evidence)
+    if unfused(steps) >= LEAST_UNFUSED:
+        return not_fused(observation, steps, evidence)
     if lost_ms(steps) < LEAST_SHARE * steps.time_ms:
         return ok(f"{calls}, which keep the device busy", *evidence)
     share = lost_ms(steps) / max(steps.time_ms, FEWEST_MS)
@@ -69,6 +84,36 @@ def check(observation: Observation) -> Outcome:
         f"idles {min(1.0, share):.0%} of the time between them{where(steps)}"
     )
     return issue(summary, evidence, [fix(observation)], jitted(steps))
+
+
+def unfused(steps: Steps) -> float:
+    """Of the device's work, the share of single operations: XLA could not fuse them."""
+    return sum(share for name, share in steps.work.items() if OPERATIONS.fullmatch(name))
+
+
+def not_fused(observation: Observation, steps: Steps, evidence: list[Evidence]) -> Outcome:
+    """Whether the device is busy or not: each operation reads and writes all its arrays."""
+    share = unfused(steps)
+    told = Evidence(
+        name="single operations", value=round(share, 2), unit="of all bytes", source="XLA"
+    )
+    unfused_ms = share * steps.device_busy_ms
+    summary = (
+        f"{steps.dispatches:.0f} dispatches a step: it is not jitted as a whole, and {share:.0%} "
+        f"of the bytes are moved by single operations that XLA can't fuse{where(steps)}"
+    )
+    gain = estimated(
+        without(steps, FUSED * unfused_ms + 0.9 * lost_ms(steps)),
+        without(steps, FUSED / 2 * unfused_ms),
+        without(steps, unfused_ms + lost_ms(steps)),
+    )
+    return issue(summary, [*evidence, told], [fix(observation)], gain)
+
+
+def without(steps: Steps, saved_ms: float) -> float:
+    """The speedup if a step took so much less."""
+    whole_ms = max(steps.time_ms, FEWEST_MS)
+    return 1 / (1 - min(0.98, saved_ms / whole_ms))
 
 
 def lost_ms(steps: Steps) -> float:

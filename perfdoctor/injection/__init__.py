@@ -20,5 +20,5 @@ def injected(env: Mapping[str, str], module: str, **orders: Any) -> dict[str, st
 
     `orders["folder"]`: where the injected code leaves what it has to say.
     """
-    path = os.pathsep.join([str(FOLDER), *([env[PATH]] if PATH in env else [])])
+    path = os.pathsep.join([str(FOLDER), *([env[PATH]] if env.get(PATH) else [])])
     return {**env, PATH: path, ORDERS: json.dumps({"module": module, **orders})}

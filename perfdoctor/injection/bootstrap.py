@@ -1,7 +1,6 @@
 """Waits in the target's process for the import of jax; knows only the standard library."""
 
 import importlib
-import importlib.util
 import os
 import sys
 import threading
@@ -26,8 +25,11 @@ def begin(orders: Orders) -> None:
     die_with_parent()
     folder = Path(orders["folder"])
     note_exceptions(folder)
+    process = os.getpid()
 
     def attach(jax: ModuleType) -> None:
+        if os.getpid() != process:  # a fork of it
+            return
         try:
             importlib.import_module(orders["module"]).attach(jax, orders)
             (folder / ATTACHED).touch()
@@ -47,13 +49,16 @@ class AfterImport:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The module's own spec, whose loader calls us after it."""
+        """The module's own spec, whose loader calls us after it.
+
+        Programs ask for it without loading it too: `importlib.util.find_spec("jax")`.
+        """
         if name != self._name:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        others = [finder for finder in sys.meta_path if finder is not self]
+        specs = (finder.find_spec(name, path, target) for finder in others)
+        spec = next((each for each in specs if each is not None), None)
         if spec is None or spec.loader is None:
-            sys.meta_path.insert(0, self)
             return spec
         loader: Any = spec.loader
         execute = loader.exec_module
@@ -61,7 +66,9 @@ class AfterImport:
         def execute_then(module: ModuleType) -> None:
             del loader.exec_module
             execute(module)
-            self._then(module)
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
+                self._then(module)
 
         loader.exec_module = execute_then
         return spec

@@ -93,6 +93,8 @@ class Steps(Struct, frozen=True, kw_only=True):
     """Jitted functions called by the main thread a step."""
     calls: dict[str, float] = {}
     """Calls a step by jitted function, the commonest first."""
+    work: dict[str, float] = {}
+    """By jitted function: its share of the bytes that all of them move, in the window."""
     batch_size: int | None
     """Of one call of `function`."""
     samples_per_s: float | None

@@ -83,6 +83,8 @@ class Watcher(threading.Thread):
 
     def begin(self) -> None:
         """Called in the thread that compiles first."""
+        if os.getpid() != self._process:  # a fork of it
+            return
         self.garbage.install()
         atexit.register(self._leave)
         os.register_at_fork(after_in_child=self.garbage.remove)

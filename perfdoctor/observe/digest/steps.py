@@ -1,7 +1,7 @@
 """Finds the training steps in a timeline, and where their time went."""
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -30,10 +30,10 @@ FAIR_SHARE = 0.1
 an evaluation now and then."""
 OP_BY_OP = 9
 """Dispatches for each call of the step's function from which on it is one operation of many."""
-LIKE_A_STATE, MOST_ACCUMULATED, REGULAR = 0.5, 32, 0.9
-"""A function applies accumulated gradients if it returns at least half of the bytes that these
-take, and is called once for each so many, nearly always the same number."""
-MOST = 8
+LONGEST, MOST_FUNCTIONS, REGULAR = 16, 12, 0.85
+"""A step holds at most so many calls of one of the functions that do most of the work, and these
+are called equally often in nearly all steps; an evaluation now and then is no part of it."""
+MOST = 40
 """Functions whose calls are kept."""
 OUTLYING = 3
 """Times the median."""
@@ -44,13 +44,14 @@ BLOCKS = 10
 def steps_of(timeline: Timeline, recording: Recording) -> Steps | None:
     """The steps of the traced window; None if no repeated dispatch was seen in it."""
     window = recording.window
-    function = step_function(timeline)
+    weights = weights_of(timeline, recording)
+    function = step_function(weights)
     if window is None or function is None:
         return None
     callers = callers_of(timeline, function)
     starts = np.sort(np.concatenate([spans[:, 0] for spans in callers]))
     if len(callers) == 1:
-        starts = begins(timeline, function, recording)
+        starts = begins(timeline, function, weights)
     every = drained_at_both_ends(starts, timeline.waits if len(callers) == 1 else NOTHING)
     kept = every[~holds_compilation(every, recording.compiles)]
     if len(kept) < FEWEST_STEPS:
@@ -71,6 +72,7 @@ def steps_of(timeline: Timeline, recording: Recording) -> Steps | None:
         cpu_ms=float(window.cpu_s * 1e3 / window_steps),
         dispatches=sum(calls_in(timeline, included).values()) / count,
         calls={name: n / count for name, n in calls_in(timeline, included).most_common(MOST)},
+        work={name: weight / sum(weights.values()) for name, weight in weights.items() if weight},
         batch_size=None,
         samples_per_s=None,
         began_s=(window.start_ns - recording.start_ns) / 1e9,
@@ -94,25 +96,50 @@ def outlying(lengths_ms: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
     return far
 
 
-def begins(timeline: Timeline, function: str, recording: Recording) -> Instants:
+def begins(timeline: Timeline, function: str, weights: Mapping[str, float]) -> Instants:
     """When the steps of a training thread began.
 
-    By the program's own marks, if it sets any. Else by the calls of the step's function; where
-    gradients are accumulated over several calls of it, by those of the function that applies them.
+    By the program's own marks, if it sets any. Else by the most frequent call, or each second,
+    third … call of a function, between which always the same is called: a step may be made of
+    several jitted functions, of gradients that are accumulated, or of single operations.
     """
     if len(timeline.annotated) > FEWEST_STEPS:
         return timeline.annotated[:, 0]
-    calls = timeline.dispatches[function][:, 0]
-    outputs = {each.name: each.output_bytes for each in recording.executables}
-    least_bytes = outputs.get(module_name(function), 0) * LIKE_A_STATE
-    for name, spans in sorted(timeline.dispatches.items(), key=lambda item: len(item[1])):
-        between = np.diff(np.searchsorted(calls, spans[:, 0]))
-        if len(between) < FEWEST_STEPS or outputs.get(module_name(name), 0) <= least_bytes:
-            continue
-        usual = int(np.median(between))
-        if 2 <= usual <= MOST_ACCUMULATED and (between == usual).mean() >= REGULAR:
-            return spans[:, 0]
-    return calls
+    known = sorted(weights, key=lambda name: -weights[name])[:MOST_FUNCTIONS]
+    calls = {name: timeline.dispatches[name][:, 0] for name in known}
+    strided = [(len(calls[name]) // n, -n, name) for name in known for n in range(1, LONGEST + 1)]
+    for count, stride, name in sorted(strided, reverse=True):
+        starts = calls[name][::-stride]
+        if count > FEWEST_STEPS and repeats(starts, calls, weights):
+            return starts
+    return calls[function]
+
+
+def repeats(starts: Instants, calls: Mapping[str, Instants], weights: Mapping[str, float]) -> bool:
+    """Whether nearly all that is called, by its weight, is called equally often in each step."""
+    regular = 0.0
+    for name, instants in calls.items():
+        counts = np.diff(np.searchsorted(instants, starts))
+        usual = np.median(counts)
+        if usual >= 1 and (counts == usual).mean() >= REGULAR:
+            regular += weights[name]
+    return regular >= REGULAR * sum(weights[name] for name in calls)
+
+
+def weights_of(timeline: Timeline, recording: Recording) -> dict[str, float]:
+    """How much each jitted function works in the window: the bytes that its program moves.
+
+    Where XLA does not tell, the time of its dispatches; it is less sure, since the CPU backend
+    blocks whatever is dispatched while it is behind.
+    """
+    moved: defaultdict[str, list[float]] = defaultdict(list)
+    for each in recording.executables:  # one for each shape that a function was called with
+        moved[each.name].append(each.bytes_accessed or 0.0)
+    calls = timeline.dispatches
+    known = {name: float(np.mean(moved.get(module_name(name), 0.0))) for name in calls}
+    if any(known.values()):
+        return {name: each * len(calls[name]) for name, each in known.items()}
+    return {name: total_ms(spans) for name, spans in calls.items()}
 
 
 def callers_of(timeline: Timeline, function: str) -> list[Intervals]:
@@ -141,22 +168,9 @@ def busy_shares(timeline: Timeline, included: Intervals, devices: int) -> tuple[
     return tuple(shares) + (0.0,) * (devices - len(shares)) if shares else ()
 
 
-def step_function(timeline: Timeline) -> str | None:
-    """The jitted function whose dispatch marks the steps.
-
-    Where one function takes most of the dispatching time, that one. Op by op, none does: then one
-    of those that are called once a step, which is the commonest number of calls.
-    """
-    calls = {name: spans for name, spans in timeline.dispatches.items() if len(spans) > 1}
-    if not calls:
-        return None
-    time_ms = {name: total_ms(spans) for name, spans in calls.items()}
-    longest = max(time_ms, key=time_ms.__getitem__)
-    if time_ms[longest] >= 0.5 * sum(time_ms.values()):
-        return longest
-    by_count = Counter(len(spans) for spans in calls.values())
-    commonest = max(by_count, key=lambda count: (by_count[count], -count))
-    return max((name for name in calls if len(calls[name]) == commonest), key=time_ms.__getitem__)
+def step_function(weights: Mapping[str, float]) -> str | None:
+    """The jitted function that does most of the work; None if nothing was called."""
+    return max(weights, key=weights.__getitem__, default=None)
 
 
 def holds_compilation(every: Intervals, compiles: Sequence[CompileEvent]) -> npt.NDArray[np.bool_]:
