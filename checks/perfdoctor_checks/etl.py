@@ -45,6 +45,10 @@ from perfdoctor import (
 
 ID = "etl"
 NEEDS = ("steps",)
+ENOUGH_LEFT, LEAST_TAKEN = 0.7, 0.1
+"""Of the cores' time: a core with nothing to do takes loading over for nothing; and what loading must
+take of the step on full cores to be worth a word."""
+MOST = 0.98
 LEFT_OVER = Fix(
     summary="make the preparation itself cheaper: it has all cores already",
     how="decode smaller images, augment less or on the device, read from a faster disk",
@@ -57,21 +61,43 @@ def check(observation: Observation) -> Outcome:
     """Reads the exposed part of the data loading from the steps."""
     steps = needed(observation.steps)
     evidence = facts(steps)
-    exposed_ms = steps.exposed_etl_ms
-    if exposed_ms < max(FEWEST_MS, LEAST_SHARE * steps.time_ms):
+    exposed_ms, taken_ms = steps.exposed_etl_ms, cores_taken_ms(observation, steps)
+    lost_ms = exposed_ms + taken_ms
+    if lost_ms < max(FEWEST_MS, LEAST_SHARE * steps.time_ms):
         return ok(f"loading takes {steps.etl_ms:.2f} ms a step, hidden behind the step", *evidence)
-    sure_ms = max(0.0, exposed_ms / 2 - 2 * steps.standard_error_ms)
+    sure_ms = max(0.0, (exposed_ms + taken_ms) / 2 - 2 * steps.standard_error_ms)
     gain = estimated(
-        speedup=steps.time_ms / (steps.time_ms - exposed_ms * 0.75),
-        low=steps.time_ms / (steps.time_ms - sure_ms),
-        high=steps.time_ms / (steps.time_ms - exposed_ms * 0.999),
+        speedup=without(steps, 0.9 * lost_ms),
+        low=without(steps, sure_ms),
+        high=without(steps, exposed_ms + steps.etl_ms),
     )
-    return issue(summary(steps), evidence, fixes(observation), gain)
+    return issue(summary(steps, taken_ms), evidence, fixes(observation), gain)
 
 
-def summary(steps: Steps) -> str:
-    """Where the main thread is while the device waits."""
+def without(steps: Steps, saved_ms: float) -> float:
+    """The speedup if a step took so much less."""
+    return steps.time_ms / (steps.time_ms - min(saved_ms, MOST * steps.time_ms))
+
+
+def cores_taken_ms(observation: Observation, steps: Steps) -> float:
+    """What loading behind a step on the CPU costs it: where all cores are busy, its share of them.
+
+    Work is conserved: a millisecond of one core less is the n-th part of it less on n cores.
+    """
+    backend, cores = observation.backend, observation.host.usable_cores
+    if backend is None or backend.platform != "cpu":
+        return 0.0
+    occupied = steps.cpu_ms / max(cores * steps.time_ms, FEWEST_MS)
+    scarce = min(1.0, max(0.0, (occupied - ENOUGH_LEFT) / (1 - ENOUGH_LEFT)))
+    taken_ms = scarce * max(0.0, steps.etl_ms - steps.exposed_etl_ms) / max(cores, 1.0)
+    return taken_ms if taken_ms >= LEAST_TAKEN * steps.time_ms else 0.0
+
+
+def summary(steps: Steps, taken_ms: float) -> str:
+    """Where the main thread is while the device waits, or shares its cores."""
     waits = f"the device waits {steps.exposed_etl_ms:.1f} ms a step for data"
+    if taken_ms > steps.exposed_etl_ms:
+        waits = f"loading takes {steps.etl_ms:.1f} ms a step of the cores that the step computes on"
     if not steps.etl_places:
         return waits
     busiest = steps.etl_places[0]

@@ -17,8 +17,8 @@ How it is measured
 ------------------
 The step's program tells each convolution and matrix product of the forward pass, its line, its
 sizes and its share of the work. A size beyond a bound is a finding only where it takes a large part
-of the work, and then a hint: whether a smaller network does as well only its training tells. The
-kernel of the reference loop is tried.
+of the work, and then a hint: whether a smaller network does as well only its training tells. For
+large kernels the gain is estimated by their share of the work; that of the reference loop is tried.
 
 How to fix
 ----------
@@ -39,11 +39,14 @@ from perfdoctor import (
     Change,
     Evidence,
     Fix,
+    Gain,
     Layer,
     Observation,
     Outcome,
     Program,
+    estimated,
     hint,
+    issue,
     needed,
     not_applicable,
     ok,
@@ -54,6 +57,8 @@ ID = "network"
 NEEDS = ("program",)
 KERNEL, CHANNELS, DENSE, CLASSES, PIXELS, TRIPS, DEPTH = 7, 1024, 2048, 10_000, 600, 500, 100
 """The guide's bounds."""
+USUAL = 3
+"""The size of nearly all kernels."""
 MATTERS = 0.5
 """Of the forward pass: a layer beyond a bound that takes less does not decide the step's time."""
 WRITTEN = 8
@@ -83,7 +88,36 @@ def check(observation: Observation) -> Outcome:
     if not reasons:
         return ok(f"{len(program.layers)} kinds of layers within the guide's bounds", *evidence)
     fixes = [fix for _, found in reasons for fix in found]
-    return hint("; ".join(text for text, _ in reasons), evidence, fixes)
+    summary = "; ".join(text for text, _ in reasons)
+    gain = within_bounds(observation, program)
+    if gain is not None:
+        return issue(summary, evidence, fixes, gain)
+    return hint(summary, evidence, fixes)
+
+
+def within_bounds(observation: Observation, program: Program) -> Gain | None:
+    """If the large kernels were small ones: their work grows with their area.
+
+    At least as if they had the size of the guide's bound, and that helped half as much; at most, and
+    most likely, as if they were of the usual size.
+    """
+    steps, large = observation.steps, large_kernels(program)
+    if steps is None or not large or share(program, large) < MATTERS:
+        return None
+    kernel = max(large, key=lambda layer: layer.flops).kernel
+    busy = min(1.0, steps.device_busy_ms / max(steps.time_ms, 1e-9))
+
+    def without(size: int) -> float:
+        spared = 1 - min(1.0, size ** len(kernel) / math.prod(kernel))
+        return min(0.98, share(program, large) * busy * spared)
+
+    usual = 1 / (1 - without(USUAL))
+    return estimated(usual, 1 / (1 - without(KERNEL) / 2), max(usual, 1 / (1 - without(1))))
+
+
+def large_kernels(program: Program) -> list[Layer]:
+    """Convolutions in two dimensions and more."""
+    return [each for each in program.layers if len(each.kernel) > 1 and max(each.kernel) > KERNEL]
 
 
 def share(program: Program, layers: Sequence[Layer]) -> float:
@@ -101,7 +135,7 @@ def named(program: Program, layers: Sequence[Layer]) -> str:
 
 def kernels(observation: Observation, program: Program) -> list[Reason]:
     """Convolutions in two dimensions and more with large kernels."""
-    large = [e for e in program.layers if len(e.kernel) > 1 and max(e.kernel) > KERNEL]
+    large = large_kernels(program)
     workload = observation.target.workload
     own = workload is not None and workload.model.name == "cnn" and workload.model.kernel > KERNEL
     if not large or (not own and share(program, large) < MATTERS):

@@ -16,7 +16,7 @@ import psutil
 from perfdoctor import __version__
 from perfdoctor.files import write_whole
 from perfdoctor.injection import injected
-from perfdoctor.injection.bootstrap import ATTACHED, LEFT, RAISED, STOP
+from perfdoctor.injection.bootstrap import ATTACHED, BROKEN, LEFT, RAISED, STOP
 from perfdoctor.observe import load
 from perfdoctor.observe.gpu import gpus
 from perfdoctor.observe.host import host
@@ -139,7 +139,10 @@ def watch(launch: Launch, ward: Ward, limit_s: float, say: Callable[[str], None]
     digest = following.digest
     recording = read_recording(folder)
     failure = None if following.asked and following.number else why_failed(folder, code, seconds)
-    if recording is not None and digest is None and failure is None:
+    if (broken := folder / BROKEN).exists() and failure is None:
+        message = f"it could not be observed: {broken.read_text().splitlines()[-1]}"
+        failure = Failure(stage="run", kind="raised", message=message, seconds=seconds)
+    elif recording is not None and digest is None and failure is None:
         message = f"what was recorded can't be understood: {last_line(folder)}"
         failure = Failure(stage="run", kind="raised", message=message, seconds=0.0)
     ended = how_ended(folder, seconds)

@@ -40,8 +40,8 @@ class CompilationWatch:
         if not name.startswith(PREFIX):
             return
         phase = name.removeprefix(PREFIX)
-        if not self.events:
-            self._first()
+        first, self._first = self._first, lambda: None  # once, though several threads compile
+        first()
         self.last_ns = time.time_ns()
         self._pending = max(0, self._pending + (phase == LOWERED) - (phase == COMPILED))
         function = str(details.get("fun_name", "")).removeprefix("jit(").removesuffix(")")

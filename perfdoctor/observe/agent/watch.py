@@ -10,13 +10,14 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import psutil
 
-from perfdoctor.injection.bootstrap import LEFT, Orders, keep_quiet, stopped
+from perfdoctor.injection.bootstrap import BROKEN, LEFT, Orders, keep_quiet, stopped
 from perfdoctor.observe.agent.compilation import CACHE_HIT, CACHE_MISS, CompilationWatch
 from perfdoctor.observe.agent.executables import executables
 from perfdoctor.observe.agent.garbage import GarbageWatch
@@ -91,6 +92,13 @@ class Watcher(threading.Thread):
         self.start()
 
     def run(self) -> None:
+        """Observe; whatever goes wrong with that is no matter of the program."""
+        try:
+            self._observe()
+        except Exception:
+            (self.folder / BROKEN).write_text(traceback.format_exc())
+
+    def _observe(self) -> None:
         """The course of an observation, window by window until it is enough."""
         window_s: float | None = self.window_s
         window = 0
@@ -147,7 +155,7 @@ class Watcher(threading.Thread):
     def _wait_until_steady(self) -> None:
         while not self._ended.wait(LOOK_EVERY_S):
             late = time.time_ns() > self.steady_by_ns
-            if (late or self._steady() or self._restless()) and not self.profiler.taken():
+            if (late or self._steady() or self._restless()) and not self.profiler.taken:
                 return
 
     def _steady(self) -> bool:

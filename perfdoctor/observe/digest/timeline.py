@@ -1,6 +1,7 @@
 """Reads an XLA profile (xplane.pb) into what the main thread and the devices did, when."""
 
 import re
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -17,23 +18,23 @@ HOST_WAITS = ("np.asarray(jax.Array)", "BlockUntilReady", "Await")
 AWAIT = "PjRtBuffer::Await"
 """The begin of a `block_until_ready`, an instant; jax 0.8 has none."""
 CPU_EXECUTION = "ThunkExecutor::Execute"
-CPU_POOLS = re.compile(r"^tf_XLA(PjRtCpuClient|Execute|Eigen)/")
-"""Threads that run programs, or pieces of operations, between a StartRegion and a StopRegion. The
-execution's own events have no length where it did not leave its thread, and jax 0.8 lists no
-operations."""
 BEGIN, END = "ThreadpoolListener::StartRegion", "ThreadpoolListener::StopRegion"
+"""Around each task of a pool's thread; one that holds an execution runs a program. The event of the
+execution itself has no length where the program did not leave the thread."""
+OPERATION_END = "end: "
+"""Before the name of an operation, in a second event; jax 0.8 lists no operations."""
 UPLOAD, COPY = "DevicePut", "H2D Dispatch"
 """A host array that becomes an argument; the copy itself, where it is made by another thread."""
 CALLBACK = re.compile(r"^(pure_callback|io_callback|debug_callback|debug_print)[.\d]*$")
 """XLA names the operation that calls back to Python by the primitive of JAX."""
-ANY_DEVICE = -1
-"""Pieces of an operation, which do not say of which device."""
 DEVICE_COPY = re.compile(r"^copy(\.\d+)?$")
 GPU_PLANE = re.compile(r"^/device:\w+:(\d+)")
 
 
 Event = tuple[str, int, int]
 """name, start, end"""
+Busy = defaultdict[int, list[tuple[int, int]]]
+"""By device: spans in which it computed, which may overlap."""
 
 
 @dataclass(frozen=True)
@@ -69,22 +70,20 @@ def read(trace: Path) -> Timeline | None:
         return None
     planes = list(_profile_data.ProfileData.from_file(str(files[-1])).planes)
     origin = profile_start_ns(planes)
-    busy: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
-    hosts: list[list[Event]] = []
+    busy: Busy = defaultdict(list)
+    raw: list[list[Any]] = []
     on_accelerators: list[Event] = []
-    marks: set[str] = set()
     for plane in planes:
         if accelerator := GPU_PLANE.match(plane.name):
             found = [(e.name, *span(e, origin)) for line in plane.lines for e in line.events]
             busy[int(accelerator[1])] += [(start, end) for _, start, end in found]
             on_accelerators += found
         elif plane.name == "/host:CPU":
-            for line in plane.lines:
-                events = list(line.events)
-                hosts.append([(event.name, *span(event, origin)) for event in events])
-                marks |= step_marks(events)
-                if CPU_POOLS.match(line.name):
-                    executing(events, hosts[-1], busy)
+            raw += [list(line.events) for line in plane.lines]
+    hosts = [[(event.name, *span(event, origin)) for event in events] for events in raw]
+    for device, spans in computing(raw, hosts).items():
+        busy[device] += spans
+    marks = set[str]().union(*(step_marks(events) for events in raw))
     hosts.sort(key=count_dispatches, reverse=True)
     main = hosts[0] if hosts else []
     everything = [*on_accelerators, *(event for events in hosts for event in events)]
@@ -102,7 +101,7 @@ def read(trace: Path) -> Timeline | None:
         callbacks=pairs_of((a, b) for name, a, b in everything if CALLBACK.match(name)),
         device_copies=union((a, b) for name, a, b in everything if DEVICE_COPY.match(name)),
         annotated=pairs_of((a, b) for name, a, b in main if name in marks),
-        busy_by_device=by_device(busy),
+        busy_by_device=tuple(union(busy[number]) for number in range(max(busy, default=-1) + 1)),
     )
 
 
@@ -126,22 +125,52 @@ def step_marks(events: Iterable[Any]) -> set[str]:
     return {name for name, event in firsts.items() if "step_num" in dict(event.stats)}
 
 
-def executing(
-    events: list[Any], named: list[Event], busy: defaultdict[int, list[tuple[int, int]]]
-) -> None:
-    """Add what a thread of the CPU's pools computed, by device; `named`: the same events."""
-    on_device: dict[int, int] = {}
-    for event, (name, start, end) in zip(events, named, strict=True):
-        if name.startswith(CPU_EXECUTION):
-            device = int(dict(event.stats).get("device_ordinal", 0))
-            busy[device].append((start, end))
-            on_device[start] = device
-    instants = np.asarray(sorted(on_device), np.int64)
-    for begin, end in regions(named):
-        inside = instants[
-            np.searchsorted(instants, begin) : np.searchsorted(instants, end, "right")
+def computing(hosts: list[list[Any]], named: list[list[Event]]) -> Busy:
+    """When each CPU device computed; `named`: the same events of the same threads."""
+    devices = [executions(*pair) for pair in zip(hosts, named, strict=True)]
+    several = len({number for each in devices for number in each.values()}) > 1
+    ended = {event[0] for events in named for event in events}
+    busy: Busy = defaultdict(list)
+    for raw, events, began in zip(hosts, named, devices, strict=True):
+        running = [
+            (start, end, device_of(event) if several else 0)
+            for event, (name, start, end) in zip(raw, events, strict=True)
+            if OPERATION_END + name in ended
         ]
-        busy[on_device[int(inside[0])] if len(inside) else ANY_DEVICE].append((begin, end))
+        for start, end, device in running:
+            busy[device].append((start, end))
+        for name, start, end in events:
+            if name.startswith(CPU_EXECUTION):
+                busy[began[start]].append((start, end))
+        operations = sorted(start for start, _, _ in running)
+        for begin, end, device in tasks(events, began):
+            first = bisect_left(operations, begin)
+            told = first < len(operations) and operations[first] <= end
+            busy[device].append((operations[first] if told else begin, end))
+    return busy
+
+
+def executions(raw: list[Any], named: list[Event]) -> dict[int, int]:
+    """The instants at which a thread ran a program, and the device that it was for."""
+    return {
+        start: device_of(event)
+        for event, (name, start, _) in zip(raw, named, strict=True)
+        if name.startswith(CPU_EXECUTION)
+    }
+
+
+def device_of(event: Any) -> int:
+    """The number of the CPU device that something is computed for."""
+    return int(dict(event.stats).get("device_ordinal", 0))
+
+
+def tasks(events: list[Event], began: dict[int, int]) -> Iterator[tuple[int, int, int]]:
+    """Begin, end and device of the tasks of a thread that ran a program."""
+    instants = sorted(began)
+    for begin, end in regions(events):
+        index = bisect_left(instants, begin)
+        if index < len(instants) and instants[index] <= end:
+            yield begin, end, began[instants[index]]
 
 
 def regions(events: list[Event]) -> Iterator[tuple[int, int]]:
@@ -153,12 +182,6 @@ def regions(events: list[Event]) -> Iterator[tuple[int, int]]:
         elif name == END and begin is not None:
             yield begin, start
             begin = None
-
-
-def by_device(busy: dict[int, list[tuple[int, int]]]) -> tuple[Intervals, ...]:
-    """What each device computed, as far as that is told."""
-    numbers = [number for number in busy if number != ANY_DEVICE]
-    return tuple(union(busy.get(n, [])) for n in range(max(numbers, default=-1) + 1))
 
 
 def each(events: list[Event], name: str) -> Intervals:
