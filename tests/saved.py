@@ -11,7 +11,7 @@ from perfdoctor.observe.host import host
 from perfdoctor.observe.libraries import libraries
 
 
-def save(name: str, lines: list[str], data: Any) -> None:
+def save(name: str, lines: list[str], data: Any, *, shown: bool = True) -> None:
     """Print the lines; keep them, and the data, as results/NAME.txt and results/NAME.json.
 
     The folder `results` lies beside the script that runs.
@@ -29,7 +29,8 @@ def save(name: str, lines: list[str], data: Any) -> None:
         "",
     ]
     text = "\n".join([*heading, *lines]) + "\n"
-    print(text)
+    if shown:
+        print(text)
     results = script.parent / "results"
     results.mkdir(exist_ok=True)
     (results / f"{name}.txt").write_text(text)

@@ -46,8 +46,8 @@ from perfdoctor import (
 ID = "etl"
 NEEDS = ("steps",)
 ENOUGH_LEFT, LEAST_TAKEN = 0.7, 0.1
-"""Of the cores' time: a core with nothing to do takes loading over for nothing; and what loading must
-take of the step on full cores to be worth a word."""
+"""Of the cores' time: a core with nothing to do takes loading over for nothing. Of the step: what
+loading must take from it on full cores to be worth a word."""
 MOST = 0.98
 LEFT_OVER = Fix(
     summary="make the preparation itself cheaper: it has all cores already",

@@ -98,8 +98,8 @@ def check(observation: Observation) -> Outcome:
 def within_bounds(observation: Observation, program: Program) -> Gain | None:
     """If the large kernels were small ones: their work grows with their area.
 
-    At least as if they had the size of the guide's bound, and that helped half as much; at most, and
-    most likely, as if they were of the usual size.
+    At least as if they had the size of the guide's bound, and that helped half as much; most likely
+    as if they were of the usual size.
     """
     steps, large = observation.steps, large_kernels(program)
     if steps is None or not large or share(program, large) < MATTERS:
@@ -108,7 +108,7 @@ def within_bounds(observation: Observation, program: Program) -> Gain | None:
     busy = min(1.0, steps.device_busy_ms / max(steps.time_ms, 1e-9))
 
     def without(size: int) -> float:
-        spared = 1 - min(1.0, size ** len(kernel) / math.prod(kernel))
+        spared = 1 - min(1.0, math.pow(size, len(kernel)) / math.prod(kernel))
         return min(0.98, share(program, large) * busy * spared)
 
     usual = 1 / (1 - without(USUAL))

@@ -13,12 +13,11 @@ import time
 from pathlib import Path
 from statistics import stdev
 
-from perfdoctor.doctor import commanded, launcher_of
+from perfdoctor.patient import patient_of_workload
 from perfdoctor.processes import Ward
 from perfdoctor.schema.fix import Change
 from perfdoctor.schema.observation import Observation
 from perfdoctor.targets.resolve import resolve
-from perfdoctor.trials.duet import play_pair
 from perfdoctor.trials.statistics import LAUNCH_SD, gain_of, trimmed_mean
 from tests.saved import save
 
@@ -62,11 +61,8 @@ def play(name: str, count: int) -> list[list[float]]:
     target = resolve(str(SAMPLES / f"{name}.toml"))
     assert not isinstance(target, Observation)
     with Ward() as ward:
-        launch = commanded(launcher_of(target, ward, lambda text: None))
-        return [
-            play_pair(ward, launch(Change()), launch(Change()), time.monotonic() + 120)
-            for _ in range(count)
-        ]
+        play = patient_of_workload(target, ward, lambda text: None).plays("")["steps"]
+        return [play(Change(), time.monotonic() + 120) for _ in range(count)]
 
 
 if __name__ == "__main__":

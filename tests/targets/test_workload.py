@@ -316,8 +316,8 @@ def test_a_launch_hands_the_workload_to_the_reference_loop(
     workload = Workload(process=Process(env={"XLA_FLAGS": "--xla_x"}))
     spec = tmp_path / "workload.json"
     start = launch(workload, spec, tmp_path / "data", "--controlled")
-    assert start.module == REFERENCE
-    assert start.arguments == (str(spec), str(tmp_path / "data"), "--controlled")
+    data = str(tmp_path / "data")
+    assert start.command == ("-m", REFERENCE, str(spec), data, "--controlled")
     assert (start.env["PERFDOCTOR_TEST"], start.env["XLA_FLAGS"]) == ("kept", "--xla_x")
     assert msgspec.json.decode(spec.read_bytes(), type=Workload) == workload
 

@@ -65,7 +65,7 @@ def steps_of_a_slice(player: FakePlayer, slice_s: float = 0.5) -> int:
 def launch(folder: Path, rate: float, most: int = 1000) -> Launch:
     (folder / "metronome.py").write_text(PROGRAM)
     env = {**os.environ, "PYTHONPATH": str(folder)}
-    return Launch(module="metronome", arguments=(str(rate), str(most)), env=env)
+    return Launch(command=("-m", "metronome", str(rate), str(most)), env=env)
 
 
 def children() -> set[int]:

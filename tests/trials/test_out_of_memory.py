@@ -8,7 +8,7 @@ from pathlib import Path
 GIB = 2**30
 TRIAL = """
 import json, resource, sys, time
-from perfdoctor.doctor import commanded, launcher_of
+from perfdoctor.patient import patient_of_workload
 from perfdoctor.processes import Ward
 from perfdoctor.schema.fix import Change, Fix
 from perfdoctor.schema.observation import Target
@@ -20,14 +20,12 @@ small = {"name": "mlp", "width": 8}
 data = {"examples": 50, "image_size": 8, "folder": folder}
 plan = convert({"model": small, "data": data, "training": {"batch_size": 4}}, "test")
 with Ward() as ward:
-    launcher = launcher_of(Target(kind="workload", name="test", workload=plan), ward, print)
-    launcher(Change())  # writes the data set
+    target = Target(kind="workload", name="test", workload=plan)
+    patient = patient_of_workload(target, ward, print)  # writes the data set
     limit = int(sys.argv[2])
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     deadline = time.monotonic() + 300
-    laboratory = Laboratory(
-        ward, commanded(launcher), launcher, deadline, 0.05, lambda text: None
-    )
+    laboratory = Laboratory(patient.plays(""), deadline, 0.05, lambda text: None)
     huge = Change(workload={"model.width": 16_384, "model.depth": 3})
     larger = Change(workload={"training.batch_size": 8})
     fixes = [Fix(summary="", how="huge", change=huge), Fix(summary="", how="larger", change=larger)]

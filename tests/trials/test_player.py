@@ -77,7 +77,7 @@ def folder(tmp_path: Path) -> Path:
 
 def launch(folder: Path, *arguments: str) -> Launch:
     env = {**os.environ, "PYTHONPATH": str(folder)}
-    return Launch(module="patient", arguments=arguments, env=env)
+    return Launch(command=("-m", "patient", *arguments), env=env)
 
 
 def newest_child() -> psutil.Process:

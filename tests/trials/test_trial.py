@@ -1,59 +1,44 @@
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
+import msgspec
 import pytest
 
-from perfdoctor.processes import Ward
-from perfdoctor.schema.fix import Change, Fix
-from perfdoctor.schema.launch import Launch
-from perfdoctor.trials import trial
+from perfdoctor.schema.fix import Change, Fix, Speeds
+from perfdoctor.schema.workload import Workload
+from perfdoctor.trials.change import changed_workload
 from perfdoctor.trials.player import PlayerEnded
 from perfdoctor.trials.statistics import LOOKS
-from perfdoctor.trials.trial import Laboratory, Trial, record, speedup
+from perfdoctor.trials.trial import Laboratory, Play, Trial, record, speedup
 
 MOST_PLAYS = 20
-Answer = float | PlayerEnded
+Answer = float | PlayerEnded | msgspec.ValidationError
 
 
 @dataclass
 class Pairs:
-    """Stands for `play_pair`: answers at once what the test wants measured of each fix."""
+    """A play: answers at once what the test wants measured of each fix."""
 
     answers: dict[str, Iterator[Answer]]
-    module: str = "none"
     played: list[str] = field(default_factory=list)
 
-    def __call__(self, ward: Ward, unchanged: Launch, changed: Launch, until: float) -> list[float]:
-        assert unchanged.env == {}
-        assert unchanged.module == changed.module == self.module
-        name = changed.env["FIX"]
+    def __call__(self, change: Change, until: float) -> list[float]:
+        name = change.env["FIX"]
+        assert name is not None
         self.played.append(name)
         assert len(self.played) <= MOST_PLAYS, f"plays on and on: {self.played}"
         answer = next(self.answers[name])
-        if isinstance(answer, PlayerEnded):
+        if isinstance(answer, Exception):
             raise answer
         return [math.log(answer)] * 5
 
 
-def launcher(change: Change) -> Launch:
-    env = {name: value for name, value in change.env.items() if value is not None}
-    return Launch(module="none", arguments=(), env=env)
-
-
-def whole(change: Change) -> Launch:
-    return replace(launcher(change), module="whole")
-
-
-def fix(name: str, speeds_up: Literal["steps", "launch"] = "steps") -> Fix:
-    change = Change(env={"FIX": name}, speeds_up=speeds_up)
-    return Fix(summary=name, how=f"use {name}", change=change)
-
-
-def fixes(*names: str) -> list[Fix]:
-    return [fix(name) for name in names]
+def measure(**answers: Answer | Sequence[Answer]) -> Pairs:
+    """Has each fix measured as the test says: one answer, or several in order."""
+    every = {n: a if isinstance(a, Sequence) else [a] for n, a in answers.items()}
+    return Pairs({name: again(*each) for name, each in every.items()})
 
 
 def again(*answers: Answer) -> Iterator[Answer]:
@@ -63,78 +48,60 @@ def again(*answers: Answer) -> Iterator[Answer]:
         yield answers[-1]
 
 
-Measure = Callable[..., Pairs]
+def fix(name: str, speeds_up: Speeds = "steps") -> Fix:
+    change = Change(env={"FIX": name}, speeds_up=speeds_up)
+    return Fix(summary=name, how=f"use {name}", change=change)
 
 
-@pytest.fixture
-def measure(monkeypatch: pytest.MonkeyPatch) -> Measure:
-    """Has each fix measured as the test says: one answer, or several in order."""
-
-    def install(**answers: Answer | Sequence[Answer]) -> Pairs:
-        every = {n: a if isinstance(a, Sequence) else [a] for n, a in answers.items()}
-        pairs = Pairs({name: again(*each) for name, each in every.items()})
-        monkeypatch.setattr(trial, "play_pair", pairs)
-        return pairs
-
-    return install
+def fixes(*names: str) -> list[Fix]:
+    return [fix(name) for name in names]
 
 
-@pytest.fixture
-def measure_launches(measure: Measure, monkeypatch: pytest.MonkeyPatch) -> Measure:
-    """The same for `play_launches`; pairs of live processes are not to be played."""
-
-    def install(**answers: Answer | Sequence[Answer]) -> Pairs:
-        launches = measure(**answers)
-        launches.module = "whole"
-        monkeypatch.setattr(trial, "play_launches", launches)
-        monkeypatch.setattr(trial, "play_pair", Pairs({}))
-        return launches
-
-    return install
-
-
-def laboratory(seconds: float = 1000.0, said: list[str] | None = None) -> Laboratory:
+def laboratory(
+    steps: Play, whole: Play | None = None, seconds: float = 1000.0, said: list[str] | None = None
+) -> Laboratory:
+    """Whose plays of pairs, and of whole runs, are these."""
     say = (said if said is not None else []).append
     until = time.monotonic() + seconds
-    return Laboratory(Ward(), launcher, whole, until, min_gain=0.05, say=say)
+    return Laboratory({"steps": steps, "launch": whole or measure()}, until, min_gain=0.05, say=say)
 
 
-def test_the_best_fix_stands_first(measure: Measure) -> None:
-    measure(a=1.1, b=2.0, c=1.5)
-    tried = laboratory().best_of("etl", fixes("a", "b", "c"), ladder=False)
+def test_the_best_fix_stands_first() -> None:
+    pairs = measure(a=1.1, b=2.0, c=1.5)
+    tried = laboratory(pairs).best_of("etl", fixes("a", "b", "c"), ladder=False)
     assert [each.fix.summary for each in tried] == ["b", "a", "c"]
     assert {each.check for each in tried} == {"etl"}
 
 
-def test_the_best_of_several_is_measured_once_more(measure: Measure) -> None:
+def test_the_best_of_several_is_measured_once_more() -> None:
     pairs = measure(a=1.1, b=2.0)
-    tried = laboratory().best_of("etl", fixes("a", "b"), ladder=False)
+    tried = laboratory(pairs).best_of("etl", fixes("a", "b"), ladder=False)
     assert pairs.played == ["a", "b", "b"]
     assert [len(each.log_ratios) for each in tried] == [2, 1]
 
 
-def test_a_clear_answer_to_a_single_fix_needs_one_pair(measure: Measure) -> None:
+def test_a_clear_answer_to_a_single_fix_needs_one_pair() -> None:
     pairs = measure(a=2.0)
-    laboratory().best_of("etl", fixes("a"), ladder=False)
+    laboratory(pairs).best_of("etl", fixes("a"), ladder=False)
     assert pairs.played == ["a"]
 
 
-def test_an_unclear_answer_is_looked_at_again_but_not_for_ever(measure: Measure) -> None:
+def test_an_unclear_answer_is_looked_at_again_but_not_for_ever() -> None:
     pairs = measure(a=1.06)
-    laboratory().best_of("etl", fixes("a"), ladder=False)
+    laboratory(pairs).best_of("etl", fixes("a"), ladder=False)
     assert pairs.played == ["a"] * LOOKS
 
 
-def test_a_ladder_is_climbed_until_growth_stops(measure: Measure) -> None:
+def test_a_ladder_is_climbed_until_growth_stops() -> None:
     pairs = measure(a=2.0, b=3.0, c=3.1, d=9.0)
-    tried = laboratory().best_of("batch-size", fixes("a", "b", "c", "d"), ladder=True)
+    tried = laboratory(pairs).best_of("batch-size", fixes("a", "b", "c", "d"), ladder=True)
     assert pairs.played[:3] == ["a", "b", "c"] and "d" not in pairs.played
     assert tried[0].fix.summary == "c"
 
 
-def test_a_ladder_ends_where_a_rung_breaks(measure: Measure) -> None:
+def test_a_ladder_ends_where_a_rung_breaks() -> None:
     pairs = measure(a=2.0, b=PlayerEnded("out of memory"), c=9.0)
-    tried = laboratory().best_of("batch-size", fixes("a", "b", "c"), ladder=True)
+    tried = laboratory(pairs).best_of("batch-size", fixes("a", "b", "c"), ladder=True)
     assert "c" not in pairs.played
     assert [(each.fix.summary, each.failure) for each in tried] == [
         ("a", None),
@@ -142,116 +109,104 @@ def test_a_ladder_ends_where_a_rung_breaks(measure: Measure) -> None:
     ]
 
 
-def test_a_fix_that_cannot_be_run_is_recorded_and_the_others_go_on(measure: Measure) -> None:
-    measure(a=PlayerEnded("ValueError: no such thing"), b=2.0)
-    tried = laboratory().best_of("etl", fixes("a", "b"), ladder=False)
+def test_a_fix_that_cannot_be_run_is_recorded_and_the_others_go_on() -> None:
+    pairs = measure(a=PlayerEnded("ValueError: no such thing"), b=2.0)
+    tried = laboratory(pairs).best_of("etl", fixes("a", "b"), ladder=False)
     assert [each.fix.summary for each in tried] == ["b", "a"]
     assert tried[1].failure == "ValueError: no such thing"
     assert tried[1].log_ratios == ()
 
 
-def test_where_no_fix_can_be_run_all_failures_are_recorded(measure: Measure) -> None:
-    measure(a=PlayerEnded("one"), b=PlayerEnded("other"))
-    tried = laboratory().best_of("etl", fixes("a", "b"), ladder=False)
+def test_where_no_fix_can_be_run_all_failures_are_recorded() -> None:
+    pairs = measure(a=PlayerEnded("one"), b=PlayerEnded("other"))
+    tried = laboratory(pairs).best_of("etl", fixes("a", "b"), ladder=False)
     assert [each.failure for each in tried] == ["one", "other"]
 
 
-def test_a_fix_that_fails_later_keeps_its_first_pair_and_is_left_alone(measure: Measure) -> None:
+def test_a_fix_that_fails_later_keeps_its_first_pair_and_is_left_alone() -> None:
     pairs = measure(a=[1.06, PlayerEnded("killed")])
-    tried = laboratory().best_of("etl", fixes("a"), ladder=False)
+    tried = laboratory(pairs).best_of("etl", fixes("a"), ladder=False)
     assert pairs.played == ["a", "a"]
     assert (len(tried[0].log_ratios), tried[0].failure) == (1, "killed")
 
 
-def test_an_invalid_change_is_a_failure_and_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
-    from perfdoctor.schema.workload import Workload
-    from perfdoctor.trials.change import changed_workload
-
-    def refusing(change: Change) -> Launch:
-        changed_workload(Workload(), change)
-        return launcher(change)
+def test_an_invalid_change_is_a_failure_and_no_crash() -> None:
+    def refusing(change: Change, until: float) -> list[float]:
+        raise AssertionError(changed_workload(Workload(), change))
 
     wrong = Fix(summary="wrong", how="wrong", change=Change(workload={"data.prefetch": -1}))
-    lab = laboratory()
-    lab.launcher = refusing
-    (tried,) = lab.best_of("etl", [wrong], ladder=False)
+    (tried,) = laboratory(refusing).best_of("etl", [wrong], ladder=False)
     assert tried.failure is not None and "data.prefetch" in tried.failure
 
 
-def test_advice_that_no_machine_can_follow_is_not_tried(measure: Measure) -> None:
+def test_advice_that_no_machine_can_follow_is_not_tried() -> None:
     pairs = measure(a=2.0)
     advice = Fix(summary="buy a faster disk", how="money")
-    tried = laboratory().best_of("etl", [advice, fix("a")], ladder=False)
+    tried = laboratory(pairs).best_of("etl", [advice, fix("a")], ladder=False)
     assert pairs.played == ["a"]
     assert [each.fix.summary for each in tried] == ["a"]
 
 
-def test_what_speeds_up_the_launch_is_measured_on_whole_runs(measure_launches: Measure) -> None:
-    launches = measure_launches(cache=1.5)
-    (tried,) = laboratory().best_of("compile-cache", [fix("cache", "launch")], ladder=False)
+def test_what_speeds_up_the_launch_is_measured_on_whole_runs() -> None:
+    launches = measure(cache=1.5)
+    lab = laboratory(measure(), launches)
+    (tried,) = lab.best_of("compile-cache", [fix("cache", "launch")], ladder=False)
     assert launches.played == ["cache"]
     assert tried.log_ratios == ((math.log(1.5),) * 5,)
 
 
-def test_whole_runs_that_fail_are_recorded(measure_launches: Measure) -> None:
-    measure_launches(cache=PlayerEnded("the disk is full"))
-    (tried,) = laboratory().best_of("compile-cache", [fix("cache", "launch")], ladder=False)
+def test_whole_runs_that_fail_are_recorded() -> None:
+    lab = laboratory(measure(), measure(cache=PlayerEnded("the disk is full")))
+    (tried,) = lab.best_of("compile-cache", [fix("cache", "launch")], ladder=False)
     assert (tried.failure, tried.log_ratios) == ("the disk is full", ())
 
 
-def test_whole_runs_beside_pairs_of_live_processes(
-    measure: Measure, measure_launches: Measure, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    launches = measure_launches(cache=1.5)
-    pairs = measure(a=2.0)
+def test_whole_runs_beside_pairs_of_live_processes() -> None:
+    pairs, launches = measure(a=2.0), measure(cache=1.5)
     some = [fix("cache", "launch"), fix("a")]
-    tried = laboratory().best_of("etl", some, ladder=False)
+    tried = laboratory(pairs, launches).best_of("etl", some, ladder=False)
     assert [each.fix.summary for each in tried] == ["a", "cache"]
     assert launches.played == ["cache"]
     assert pairs.played == ["a", "a"]
 
 
-def test_nothing_to_try_is_nothing_tried(measure: Measure) -> None:
-    measure()
-    assert laboratory().best_of("etl", [], ladder=False) == []
+def test_nothing_to_try_is_nothing_tried() -> None:
+    pairs = measure()
+    assert laboratory(pairs).best_of("etl", [], ladder=False) == []
 
 
-def test_nothing_begins_that_would_end_after_the_deadline(measure: Measure) -> None:
+def test_nothing_begins_that_would_end_after_the_deadline() -> None:
     pairs = measure(a=2.0)
-    assert laboratory(seconds=5.0).best_of("etl", fixes("a"), ladder=False) == []
+    assert laboratory(pairs, seconds=5.0).best_of("etl", fixes("a"), ladder=False) == []
     assert pairs.played == []
 
 
-def test_a_slow_pair_shortens_what_still_has_time(
-    measure: Measure, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_pair_shortens_what_still_has_time(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr("perfdoctor.trials.trial.time.monotonic", lambda: now[0])
     pairs = measure(a=2.0, b=3.0)
-    lab = laboratory(seconds=100.0)
-    play = pairs.__call__
 
-    def slow(ward: Ward, unchanged: Launch, changed: Launch, until: float) -> list[float]:
+    def slow(change: Change, until: float) -> list[float]:
         now[0] += 60.0
-        return play(ward, unchanged, changed, until)
+        return pairs(change, until)
 
-    monkeypatch.setattr(trial, "play_pair", slow)
+    lab = laboratory(slow, seconds=100.0)
     lab.best_of("etl", fixes("a", "b"), ladder=False)
     assert lab.pair_s == 60.0
     assert pairs.played == ["a"]
 
 
-def test_all_fixes_together_are_recorded_under_no_check(measure: Measure) -> None:
-    measure(all=2.5)
-    (tried,) = laboratory().together(Change(env={"FIX": "all"}))
+def test_all_fixes_together_are_recorded_under_no_check() -> None:
+    pairs = measure(all=2.5)
+    (tried,) = laboratory(pairs).together(Change(env={"FIX": "all"}))
     assert tried.check == ""
     assert tried.log_ratios == ((math.log(2.5),) * 5,)
 
 
-def test_the_user_is_told_what_is_tried(measure: Measure) -> None:
-    measure(a=1.06)
+def test_the_user_is_told_what_is_tried() -> None:
+    pairs = measure(a=1.06)
     said: list[str] = []
-    laboratory(said=said).best_of("etl", fixes("a"), ladder=False)
+    laboratory(pairs, said=said).best_of("etl", fixes("a"), ladder=False)
     assert said == [f"trying use a (pair {n})" for n in range(1, LOOKS + 1)]
 
 

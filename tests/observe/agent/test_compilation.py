@@ -9,9 +9,13 @@ import pytest
 from perfdoctor.observe.agent.compilation import (
     CACHE_HIT,
     CACHE_MISS,
+    CALLS,
+    DEPTH,
     RECOMPILED,
     CompilationWatch,
+    callers,
 )
+from perfdoctor.schema.recording import Frame
 
 NEW_TYPES = """\
 TRACING CACHE MISS at /home/me/train.py:7:20 (<module>):
@@ -43,18 +47,21 @@ from perfdoctor.observe.agent.compilation import CompilationWatch
 
 watch = CompilationWatch()
 watch.install(jax)
-watch.explain(jax)
 
 @jax.jit
 def step(x):
     return x + 1
 
-step(jax.numpy.zeros(4)).block_until_ready()
-step(jax.numpy.zeros(5)).block_until_ready()
+def train(size):
+    step(jax.numpy.zeros(size)).block_until_ready()
+
+train(4)
+train(5)
 phases = [event.phase for event in watch.events if event.function == "step"]
 reason = watch.reasons["step"]
 quiet = watch.quiet_for_s()
-print(json.dumps({"phases": phases, "reason": reason, "quiet": quiet}))
+calls = [[function for _, _, function in stack] for stack in watch.calls["step"]]
+print(json.dumps({"phases": phases, "reason": reason, "quiet": quiet, "calls": calls}))
 """
 CACHED = """
 import json, sys
@@ -247,4 +254,41 @@ def test_the_installed_jax_is_understood(tmp_path: Path) -> None:
     assert seen["phases"].count("backend_compile_duration") == 2
     assert "at x, now f32[5] and before f32[4]" in seen["reason"]
     assert seen["quiet"] > 0
+    assert seen["calls"] == [["train", "<module>"]] * 2
     assert "TRACING CACHE MISS" not in done.stderr
+
+
+def test_the_first_event_is_told_once() -> None:
+    told: list[bool] = []
+    watch = CompilationWatch(first=lambda: told.append(True))
+    watch("/jax/checkpoint/write/duration", 1.0)
+    assert told == []
+    compiled(watch, "step", 2)
+    assert told == [True]
+
+
+def test_only_the_first_stacks_of_a_function_are_kept() -> None:
+    watch = CompilationWatch()
+    compiled(watch, "step", 2 * CALLS)
+    compiled(watch, "helper", 1)
+    assert {name: len(stacks) for name, stacks in watch.calls.items()} == {
+        "step": CALLS,
+        "helper": 1,
+    }
+
+
+def deep(levels: int) -> list[Frame]:
+    return deep(levels - 1) if levels else callers()
+
+
+def test_the_callers_of_jax_are_told_innermost_first() -> None:
+    found = deep(1)
+    assert [function for _, _, function in found][:2] == [
+        "deep",
+        "test_the_callers_of_jax_are_told_innermost_first",
+    ]
+    assert found[0][0] == __file__
+
+
+def test_a_deep_stack_loses_its_outermost_frames() -> None:
+    assert [function for _, _, function in deep(2 * DEPTH)] == ["deep"] * DEPTH

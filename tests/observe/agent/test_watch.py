@@ -4,43 +4,97 @@ import json
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
+from perfdoctor.injection import injected
+from perfdoctor.injection.bootstrap import ATTACHED, BROKEN, STOP
+from perfdoctor.observe.agent.watch import dump_programs
 from perfdoctor.schema.digest import Digest
 
-TRAINING = """
-import jax, jax.numpy as jnp, sys
+LIMIT_S = 120.0
+"""Generous: reached only where something is wrong."""
+BEGIN = """
+import jax, jax.numpy as jnp, os, signal, sys, time
+from pathlib import Path
+folder = Path(sys.argv[1])
 step = jax.jit(lambda p, x: p + jnp.tanh(x @ p).mean(), donate_argnums=0)
 p, x, steps = jnp.ones((64, 64)), jnp.ones((8, 64)), 0
-print("begins")
-try:
-    while True:
+
+def train(p, seconds=0.0, until=None):
+    began, steps = time.monotonic(), 0
+    while time.monotonic() - began < seconds or (until and not (folder / until).exists()):
         p = step(p, x)
         steps += 1
         if steps % 100 == 0:
             p.block_until_ready()
+    return p
+
+print("begins", flush=True)
+"""
+TRAINING = (
+    BEGIN
+    + """
+try:
+    train(p, until="never")
 finally:
     print("ends")
 """
+)
+INTERRUPTED = -2
+"""How a shell sees a program that Ctrl-C has ended."""
 
 
-def watched(tmp_path: Path, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A module run under the agent, with a short window."""
-    (tmp_path / "patient.py").write_text(program)
-    folder = tmp_path / "recording"
+def watched(
+    tmp_path: Path, program: str, answers: Sequence[float] = (), window_s: float = 0.5
+) -> subprocess.CompletedProcess[str]:
+    """A script run under the agent, whose first windows are answered so, and then told to stop."""
+    script, folder = tmp_path / "patient.py", tmp_path / "recording"
+    script.write_text(program)
     folder.mkdir()
-    command = [sys.executable, "-m", "perfdoctor.observe.agent", str(folder), "30", "0.5"]
-    return subprocess.run(
-        [*command, "patient", *arguments],
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=120,
+    env = injected(
+        os.environ,
+        "perfdoctor.observe.agent.watch",
+        folder=str(folder),
+        steady_within_s=30.0,
+        window_s=window_s,
     )
+    child = subprocess.Popen(
+        [sys.executable, str(script), str(folder)],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        follow(child, folder, list(answers))
+        output, errors = child.communicate(timeout=LIMIT_S)
+    finally:
+        child.kill()
+    assert not (folder / BROKEN).exists(), (folder / BROKEN).read_text()
+    return subprocess.CompletedProcess(child.args, child.returncode, output, errors)
+
+
+def follow(child: subprocess.Popen[str], folder: Path, answers: list[float]) -> None:
+    """As the doctor does: an answer to each window."""
+    until, window = time.monotonic() + LIMIT_S, 1
+    while child.poll() is None and time.monotonic() < until:
+        time.sleep(0.02)
+        if not (folder / f"recorded-{window}").exists():
+            continue
+        if not answers:
+            (folder / STOP).touch()
+            return
+        beside = folder / "answer"
+        beside.write_text(str(answers.pop(0)))
+        beside.rename(folder / f"again-{window}")
+        window += 1
 
 
 def recording(tmp_path: Path) -> dict[str, Any]:
@@ -49,18 +103,41 @@ def recording(tmp_path: Path) -> dict[str, Any]:
     return found
 
 
-def test_a_program_without_jax_runs_as_by_itself(tmp_path: Path) -> None:
-    program = "import sys; print(sys.argv[1:], __name__); sys.exit(7)"
-    answer = watched(tmp_path, program, "--epochs", "1")
-    assert (answer.returncode, answer.stdout) == (7, "['--epochs', '1'] __main__\n")
-    assert answer.stderr == ""
-    assert recording(tmp_path)["window"] is None
+def test_a_program_without_jax_leaves_nothing(tmp_path: Path) -> None:
+    answer = watched(tmp_path, "import sys; print(__name__); sys.exit(7)")
+    assert (answer.returncode, answer.stdout, answer.stderr) == (7, "__main__\n", "")
+    assert list((tmp_path / "recording").iterdir()) == []
+
+
+def test_a_program_in_which_jax_computes_nothing_leaves_no_recording(tmp_path: Path) -> None:
+    answer = watched(tmp_path, "import jax; print(jax.__name__)")
+    assert (answer.returncode, answer.stdout, answer.stderr) == (0, "jax\n", "")
+    assert (tmp_path / "recording" / ATTACHED).exists()
+    assert not (tmp_path / "recording" / "recording.json").exists()
 
 
 def test_an_exception_of_the_program_is_its_own(tmp_path: Path) -> None:
-    answer = watched(tmp_path, "raise ValueError('mine')")
+    answer = watched(tmp_path, BEGIN + "train(p, 0.1)\nraise ValueError('mine')")
     assert answer.returncode == 1
     assert answer.stderr.splitlines()[-1] == "ValueError: mine"
+    assert answer.stderr.count("File ") == 1
+
+
+def test_a_program_that_ends_before_it_is_steady_has_no_window(tmp_path: Path) -> None:
+    answer = watched(tmp_path, BEGIN + "train(p, 0.1)")
+    assert (answer.returncode, answer.stderr) == (0, "")
+    seen = recording(tmp_path)
+    assert seen["window"] is None
+    assert {event["function"] for event in seen["compiles"]} >= {"<lambda>"}
+
+
+def test_a_program_that_ends_in_the_window_is_recorded_until_then(tmp_path: Path) -> None:
+    program = BEGIN + "p = train(p, until='open-1')\ntrain(p, 0.3)\nprint('ends')"
+    answer = watched(tmp_path, program, window_s=LIMIT_S)
+    assert (answer.returncode, answer.stdout, answer.stderr) == (0, "begins\nends\n", "")
+    seen = recording(tmp_path)
+    assert seen["window"]["end_ns"] - seen["window"]["start_ns"] < LIMIT_S * 1e9
+    assert list((tmp_path / "recording" / "trace").rglob("*.xplane.pb"))
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +145,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a training run that was watched until it was asked to stop."""
     folder = tmp_path_factory.mktemp("trained")
     answer = watched(folder, TRAINING)
-    assert (answer.returncode, answer.stdout) == (0, "begins\nends\n")
+    assert (answer.returncode, answer.stdout) == (INTERRUPTED, "begins\nends\n")
+    assert answer.stderr == ""
     return folder
 
 
@@ -80,6 +158,15 @@ def test_a_training_run_is_traced_when_steady_and_then_asked_to_stop(trained: Pa
     assert len(seen["samples"]) > 20
     assert seen["live_objects"] > 1000
     assert list((trained / "recording" / "trace").rglob("*.xplane.pb"))
+    assert not (trained / "recording" / "open-2").exists()
+
+
+def test_its_own_code_is_told(trained: Path) -> None:
+    seen = recording(trained)
+    assert seen["own"] == [str(trained)]
+    assert [str(trained / "patient.py"), "train"] in [
+        [file, name] for stack in seen["calls"]["<lambda>"] for file, _, name in stack
+    ]
 
 
 def test_its_memory_is_sampled_over_the_window(trained: Path) -> None:
@@ -115,15 +202,148 @@ def test_the_digest_understands_what_was_recorded(trained: Path) -> None:
     assert found.steps is not None and found.executable is not None
     assert (found.steps.function, found.steps.threads) == ("<lambda>", 1)
     assert len(found.steps.busy_shares) == recording(trained)["devices"]
+    assert found.program is not None and found.program.function == "<lambda>"
     assert "executable" not in found.not_measured
+    assert found.next_window_s is None
 
 
-RESTING = TRAINING.replace("try:", "p = step(p, x)\nimport time\ntime.sleep(2.5)\ntry:", 1)
+RESTING = BEGIN + "p = train(p, 0.1)\ntime.sleep(2.5)\ntrain(p, until='never')"
 
 
-def test_a_set_up_that_rests_is_not_taken_for_the_training(tmp_path: Path) -> None:
-    assert watched(tmp_path, RESTING).stdout == "begins\nends\n"
+def test_a_window_follows_the_other_for_as_long_as_it_is_asked_for(tmp_path: Path) -> None:
+    answer = watched(tmp_path, RESTING, answers=[0.2, 0.7])
+    assert (answer.stdout, answer.stderr) == ("begins\n", "")
     folder = tmp_path / "recording"
-    assert (folder / "window-closed-2").exists()
+    assert {f"{name}-3" for name in ("open", "closed", "recorded")} <= set(os.listdir(folder))
+    window = recording(tmp_path)["window"]
+    assert window["end_ns"] - window["start_ns"] >= 0.7e9
     (trace,) = (folder / "trace").rglob("*.xplane.pb")
     assert b"PjitFunction(" in trace.read_bytes()
+    instants = [at_ns for at_ns, _ in recording(tmp_path)["samples"]]
+    assert window["start_ns"] <= min(instants) <= max(instants) <= window["end_ns"] + 1e9
+
+
+def test_a_program_that_takes_leave_of_ctrl_c_may_do_so(tmp_path: Path) -> None:
+    program = f"""{BEGIN}
+try:
+    train(p, until="never")
+except KeyboardInterrupt:
+    print("saved a checkpoint")
+    sys.exit(4)
+"""
+    answer = watched(tmp_path, program)
+    assert (answer.returncode, answer.stdout) == (4, "begins\nsaved a checkpoint\n")
+    assert answer.stderr == ""
+
+
+def test_a_program_that_ignores_ctrl_c_goes_on(tmp_path: Path) -> None:
+    program = f"""{BEGIN}
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+p = train(p, until="stop")
+train(p, 0.5)
+print("ends by itself")
+"""
+    answer = watched(tmp_path, program)
+    assert (answer.returncode, answer.stdout) == (0, "begins\nends by itself\n")
+    assert answer.stderr == ""
+    assert recording(tmp_path)["window"] is not None
+
+
+def test_a_program_that_ends_just_as_it_is_asked_to_stop_ends_well(tmp_path: Path) -> None:
+    answer = watched(tmp_path, BEGIN + "train(p, until='stop')\nprint('ends')")
+    assert answer.stderr == ""
+    assert recording(tmp_path)["window"] is not None
+
+
+FORKING = f"""{BEGIN}
+import warnings
+warnings.simplefilter("ignore")
+train(p, 0.1)
+child = os.fork()
+if child == 0:
+    sys.exit(0)
+os.waitpid(child, 0)
+print(sorted(file.name for file in folder.iterdir() if file.name.startswith("recording")))
+"""
+
+
+def test_a_fork_that_exits_normally_writes_nothing(tmp_path: Path) -> None:
+    answer = watched(tmp_path, FORKING)
+    assert (answer.returncode, answer.stdout) == (0, "begins\n[]\n")
+    assert answer.stderr == ""
+    assert (tmp_path / "recording" / "recording.json").exists()
+
+
+FORKED_FIRST = """
+import os, sys, time, jax, warnings
+warnings.simplefilter("ignore")
+child = os.fork()
+if child == 0:
+    jax.jit(lambda x: x + 1)(1.0).block_until_ready()
+    time.sleep(2)
+    sys.exit(0)
+os.waitpid(child, 0)
+print(sorted(os.listdir(sys.argv[1])))
+"""
+
+
+def test_a_fork_that_compiles_is_not_watched(tmp_path: Path) -> None:
+    answer = watched(tmp_path, FORKED_FIRST)
+    assert answer.returncode == 0
+    assert "open-1" not in answer.stdout and "recording.json" not in answer.stdout
+
+
+TRACES_IN_WINDOW = f"""{BEGIN}
+p = train(p, until="open-1")
+jax.profiler.start_trace(str(folder / "theirs"))
+p = train(p, 0.2)
+jax.profiler.stop_trace()
+train(p, until="never")
+"""
+
+
+def test_a_program_that_traces_itself_ends_our_window(tmp_path: Path) -> None:
+    answer = watched(tmp_path, TRACES_IN_WINDOW, answers=[0.3], window_s=LIMIT_S)
+    assert answer.stderr == ""
+    folder = tmp_path / "recording"
+    assert len(list((folder / "theirs").rglob("*.xplane.pb"))) == 1
+    assert len(list((folder / "trace").rglob("*.xplane.pb"))) == 1
+    assert (folder / "recorded-2").exists()
+
+
+TRACES_FIRST = f"""{BEGIN}
+with jax.profiler.trace(str(folder / "theirs")):
+    p = train(p, 2.5)
+print(time.time_ns())
+train(p, until="never")
+"""
+
+
+def test_a_program_that_already_traces_is_waited_for(tmp_path: Path) -> None:
+    answer = watched(tmp_path, TRACES_FIRST)
+    assert answer.stderr == ""
+    stopped_ns = int(answer.stdout.split()[1])
+    assert recording(tmp_path)["window"]["start_ns"] > 0
+    assert len(list((tmp_path / "recording" / "theirs").rglob("*.xplane.pb"))) == 1
+    # it may begin while the program still writes its trace, but not before its last step
+    assert recording(tmp_path)["window"]["end_ns"] > stopped_ns
+
+
+def jax_with(**values: Any) -> tuple[SimpleNamespace, dict[str, Any]]:
+    """A jax of these settings, and those made since."""
+    made: dict[str, Any] = {}
+    config = SimpleNamespace(values=values, update=made.__setitem__)
+    return SimpleNamespace(config=config), made
+
+
+def test_programs_are_written_to_a_folder_of_ours(tmp_path: Path) -> None:
+    jax, made = jax_with(jax_dump_ir_to="")
+    assert dump_programs(jax, tmp_path / "programs") == str(tmp_path / "programs")
+    assert (tmp_path / "programs").is_dir()
+    assert made == {"jax_dump_ir_to": str(tmp_path / "programs")}
+
+
+def test_where_jax_writes_programs_already_they_stay(tmp_path: Path) -> None:
+    jax, made = jax_with(jax_dump_ir_to="/home/me/ir")
+    assert dump_programs(jax, tmp_path / "programs") == "/home/me/ir"
+    assert made == {}

@@ -7,9 +7,22 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from perfdoctor.observe.digest.intervals import Intervals, union
-from perfdoctor.observe.digest.steps import step_function, steps_of
+from perfdoctor.observe.digest.steps import (
+    OP_BY_OP,
+    code_of,
+    step_function,
+    steps_of,
+    weights_of,
+)
 from perfdoctor.observe.digest.timeline import Timeline
-from perfdoctor.schema.recording import CollectionEvent, CompileEvent, Frame, Recording, Window
+from perfdoctor.schema.recording import (
+    CollectionEvent,
+    CompileEvent,
+    ExecutableRecord,
+    Frame,
+    Recording,
+    Window,
+)
 from perfdoctor.schema.run import Steps
 
 Pairs = list[tuple[int, int]]
@@ -17,7 +30,8 @@ MS = 1_000_000
 COUNT = 20
 TRAIN: Frame = ("/home/me/train.py", 10, "train")
 LOADER: Frame = ("/home/me/loader.py", 30, "Loader.__next__")
-LOADING, TRAINING = [LOADER, TRAIN], [TRAIN]
+SAVE: Frame = ("/home/me/train.py", 40, "save_checkpoint")
+LOADING, TRAINING, SAVING = [LOADER, TRAIN], [TRAIN], [SAVE, TRAIN]
 
 
 def every_step(start_ms: float, end_ms: float, count: int = COUNT) -> Intervals:
@@ -45,12 +59,15 @@ def recording(
     compiled_at_ms: tuple[float, ...] = (),
     cpu_s: float = 0.0,
 ) -> Recording:
-    """Of a window of 21 steps; the main thread is sampled each millisecond, always in `stack`."""
+    """Of a window of 21 steps; the main thread is sampled each millisecond.
+
+    In the first of each step, where the step is called, in `train`; in the others in `stack`.
+    """
     return Recording(
         start_ns=0,
         window=Window(start_ns=0, end_ns=210 * MS, cpu_s=cpu_s, steady=True),
-        stacks=[stack],
-        samples=[(MS // 2 + MS * index, 0) for index in range(210)],
+        stacks=[stack, TRAINING],
+        samples=[(MS // 2 + MS * index, int(index % 10 == 0)) for index in range(210)],
         collections=[
             CollectionEvent(
                 generation=2, start_ns=start, end_ns=end, collected=0, frame=TRAIN, source=""
@@ -77,6 +94,7 @@ def parts_together_ms(steps: Steps) -> float:
         + steps.exposed_dispatch_ms
         + steps.exposed_wait_ms
         + steps.exposed_gc_ms
+        + steps.exposed_logging_ms
         + steps.exposed_other_ms
     )
 
@@ -215,18 +233,148 @@ def test_no_steps_without_dispatches() -> None:
     assert steps_of(timeline({}, every_step(1, 4)), recording()) is None
 
 
-def test_op_by_op_the_commonest_number_of_calls_marks_the_step() -> None:
-    calls = {
-        "add": every_step(0, 1, 50),
-        "multiply": every_step(1, 2, 20),
-        "dot_general": every_step(3, 5, 20),
-        "iota": every_step(6, 7, 1),
+def test_writing_logs_and_checkpoints_is_told_from_the_rest() -> None:
+    steps = seen(timeline(DISPATCHES, every_step(1, 4)), recording(SAVING))
+    assert steps.exposed_logging_ms == pytest.approx(6.0)
+    assert steps.exposed_etl_ms == steps.exposed_other_ms == 0.0
+    (place,) = steps.logging_places
+    assert (place.file, place.line, place.function) == SAVE
+    assert place.share == pytest.approx(0.9)
+    assert parts_together_ms(steps) == pytest.approx(10.0)
+
+
+def test_a_function_called_once_makes_no_steps() -> None:
+    assert steps_of(timeline({"evaluate": every_step(0, 9, 1)}, every_step(1, 4)), recording()) is None
+
+
+def executable(name: str, moved: float | None) -> ExecutableRecord:
+    """XLA's account of a program that moves so many bytes."""
+    return ExecutableRecord(
+        name=name,
+        flops=None,
+        bytes_accessed=moved,
+        argument_bytes=0,
+        output_bytes=0,
+        alias_bytes=0,
+        temp_bytes=0,
+    )
+
+
+def test_the_function_that_takes_most_of_the_dispatching_makes_the_steps() -> None:
+    assert step_function({"add": 1.0, "step": 3.0, "log": 2.0}) == "step"
+    assert step_function({}) is None
+
+
+def test_what_xla_says_that_a_function_moves_counts_more_than_its_dispatches() -> None:
+    calls = {"step": every_step(0, 1, COUNT + 1), "augment": every_step(2, 9, COUNT + 1)}
+    by_time = seen(timeline(calls, every_step(1, 4)), recording())
+    assert by_time.function == "augment"
+    assert by_time.work == pytest.approx({"augment": 7 / 8, "step": 1 / 8})
+    run = recording()
+    run.executables = [executable("jit_step", 300.0), executable("jit_augment", 100.0)]
+    by_bytes = seen(timeline(calls, every_step(1, 4)), run)
+    assert by_bytes.function == "step"
+    assert by_bytes.work == pytest.approx({"step": 0.75, "augment": 0.25})
+
+
+def test_of_a_function_with_several_shapes_the_mean_counts() -> None:
+    calls = timeline({"step": DISPATCHES, "log": DISPATCHES}, every_step(1, 4))
+    run = recording()
+    several = [executable("jit_step", moved) for moved in (100.0, 300.0, None)]
+    run.executables = [*several, executable("jit_log", 50.0)]
+    assert weights_of(calls, run) == pytest.approx({"step": 400 / 3 * 21, "log": 50.0 * 21})
+
+
+def accumulated(micro: int, count: int, evaluations: Iterable[int] = ()) -> dict[str, Intervals]:
+    """Steps of so many calls of `grad`, 10 ms each, and one of `apply`, which takes 5 ms more."""
+    length = 10 * micro + 5
+    starts = [length * step for step in range(count)]
+    calls = [start + 10 * number for start in starts for number in range(micro)]
+    applied = [start + 10 * micro for start in starts]
+    spans = {"grad": calls, "apply": applied, "evaluate": [starts[n] + 1 for n in evaluations]}
+    return {
+        name: union((at * MS, at * MS + MS) for at in instants)
+        for name, instants in spans.items()
+        if instants
     }
-    assert step_function(timeline(calls, every_step(1, 4))) == "dot_general"
 
 
-def test_a_function_called_once_is_no_step() -> None:
-    assert step_function(timeline({"evaluate": every_step(0, 9, 1)}, every_step(1, 4))) is None
+@given(micro=st.integers(1, 12), count=st.integers(7, 40))
+def test_accumulated_gradients_are_one_step(micro: int, count: int) -> None:
+    run = recording()
+    run.executables = [executable("jit_grad", 100.0), executable("jit_apply", 100.0 * micro)]
+    steps = seen(timeline(accumulated(micro, count), every_step(1, 4)), run)
+    assert steps.count == count - 1
+    assert steps.time_ms == pytest.approx(10 * micro + 5)
+    assert steps.calls == {"grad": micro, "apply": 1.0}
+
+
+def test_an_evaluation_now_and_then_is_no_part_of_the_step() -> None:
+    run = recording()
+    names = ("grad", "apply", "evaluate")
+    run.executables = [executable(f"jit_{name}", 100.0) for name in names]
+    steps = seen(timeline(accumulated(4, 30, evaluations=[9, 19]), every_step(1, 4)), run)
+    assert steps.time_ms == pytest.approx(45.0)
+    assert steps.calls == pytest.approx({"grad": 4.0, "apply": 1.0, "evaluate": 2 / 29})
+
+
+def test_where_nothing_repeats_each_call_of_the_function_is_a_step() -> None:
+    odd = np.cumsum([1, 5, 2, 9, 4, 7, 1, 3, 8, 2, 6, 5]) * 4
+    calls = {
+        "step": union((10 * n * MS, (10 * n + 3) * MS) for n in range(30)),
+        "odd": union((int(at) * MS + 5 * MS, int(at) * MS + 7 * MS) for at in odd),
+    }
+    steps = seen(timeline(calls, every_step(1, 4)), recording())
+    assert (steps.function, steps.count) == ("step", 29)
+
+
+def test_the_programs_own_marks_make_the_steps() -> None:
+    marks = union((30 * n * MS, (30 * n + 29) * MS) for n in range(8))
+    steps = seen(timeline(DISPATCHES, every_step(1, 4), annotated=marks), recording())
+    assert (steps.count, steps.time_ms) == (7, 30.0)
+    assert steps.function == "step"
+
+
+def test_too_few_marks_are_no_steps() -> None:
+    marks = union((50 * n * MS, (50 * n + 29) * MS) for n in range(4))
+    steps = seen(timeline(DISPATCHES, every_step(1, 4), annotated=marks), recording())
+    assert (steps.count, steps.time_ms) == (COUNT, 10.0)
+
+
+def slowed(*longer: int) -> Steps:
+    """Steps of 10 ms, but for some that take 100 ms."""
+    lengths = [100 if number in longer else 10 for number in range(COUNT)]
+    starts = np.cumsum([0, *lengths]) * MS
+    calls = union((int(start), int(start) + MS) for start in starts)
+    return seen(timeline(calls, every_step(1, 4)), recording())
+
+
+def test_steps_that_take_far_longer_than_most_are_counted() -> None:
+    steps = slowed(4, 11)
+    assert steps.outliers == 2
+    assert steps.outlier_share == pytest.approx(200 / 380)
+    assert steps.median_ms == 10.0
+
+
+def test_even_steps_have_no_outliers() -> None:
+    steps = slowed()
+    assert (steps.outliers, steps.outlier_share) == (0, 0.0)
+
+
+def test_op_by_op_no_operation_is_the_step_to_which_the_code_leads() -> None:
+    calls = {f"op_{n}": every_step(n / 2, n / 2 + 0.2) for n in range(OP_BY_OP + 3)}
+    found = code_of(timeline(calls, every_step(1, 4)), "op_3", recording())
+    assert found.way == {}
+    led = code_of(timeline(DISPATCHES, every_step(1, 4)), "step", recording(LOADING))
+    assert led.way == {(TRAIN[0], TRAIN[2]): {TRAIN[1]}}
+
+
+def test_where_the_step_compiled_shows_the_way_to_it_too() -> None:
+    run = recording(LOADING)
+    run.samples = []
+    run.calls = {"step": [[("/x/site-packages/jax/_src/pjit.py", 3, "f"), TRAIN]], "log": [[SAVE]]}
+    found = code_of(timeline(DISPATCHES, every_step(1, 4)), "step", run)
+    assert found.way == {(TRAIN[0], TRAIN[2]): {TRAIN[1]}}
 
 
 def test_the_window_is_placed_in_the_run() -> None:
@@ -356,7 +504,7 @@ def thousandfold(pairs: Pairs) -> Intervals:
     waits=SPANS,
     busy=SPANS,
     collections=SPANS,
-    samples=st.lists(st.tuples(st.integers(0, 400_000), st.integers(0, 1)), max_size=50),
+    samples=st.lists(st.tuples(st.integers(0, 400_000), st.integers(0, 2)), max_size=50),
 )
 def test_the_parts_of_a_step_add_up_to_its_time(
     calls: dict[str, Intervals],
@@ -366,11 +514,11 @@ def test_the_parts_of_a_step_add_up_to_its_time(
     samples: list[tuple[int, int]],
 ) -> None:
     run = recording(collections=[(1000 * start, 1000 * end) for start, end in collections])
-    run.stacks, run.samples = [TRAINING, LOADING], samples
+    run.stacks, run.samples = [TRAINING, LOADING, SAVING], samples
     steps = steps_of(timeline(calls, thousandfold(busy), thousandfold(waits)), run)
     assume(steps is not None)
     assert steps is not None
     assert parts_together_ms(steps) == pytest.approx(steps.time_ms)
     assert steps.device_busy_ms >= 0
     assert min(steps.exposed_etl_ms, steps.exposed_dispatch_ms, steps.exposed_wait_ms) >= 0
-    assert min(steps.exposed_gc_ms, steps.exposed_other_ms) >= -1e-12
+    assert min(steps.exposed_gc_ms, steps.exposed_logging_ms, steps.exposed_other_ms) >= -1e-12
