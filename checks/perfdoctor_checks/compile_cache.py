@@ -133,9 +133,11 @@ def saveable(observation: Observation) -> list[Compile]:
 def length_s(observation: Observation) -> float | None:
     """Of the whole run, from its start, if it ended by itself or says how many steps it makes."""
     workload, steps = observation.target.workload, observation.steps
+    if steps is None:
+        return None
     if observation.ended_s is not None:
         return observation.ended_s
-    if workload is None or steps is None or workload.inference.clients:
+    if workload is None or workload.inference.clients:
         return None
     if sum(each.function == steps.function for each in needed(observation.compiles)) > FEW:
         return None

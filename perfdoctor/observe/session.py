@@ -36,6 +36,8 @@ WINDOW_S = 3.0
 LEAVE_S = 5.0
 """What a run may take to leave once it was asked to: one that is stopped in the middle of a
 compilation sometimes hangs or crashes in XLA, observed or not."""
+ENDING_S = 2.0
+"""What remains to be done when a run has been told to leave."""
 READING_S = 4.0
 """What reading a trace takes."""
 POLL_S = 0.02
@@ -62,13 +64,16 @@ class Watched:
 def observe(
     target: Target, launch: Launch, ward: Ward, limit_s: float, say: Callable[[str], None]
 ) -> Observation:
-    """Probe jax, then run the target once under the agent; takes `limit_s` at most, and some."""
+    """Probe jax, then run the target once under the agent; takes `limit_s` at most, or so much
+    longer as a program takes that can only be killed.
+    """
+    until = time.monotonic() + limit_s - ENDING_S
     say("asking jax for its devices")
     backend, settings, failure = probe(ward, launch.env, limit_s / 2)
     watched = Watched(None, None, None, failure)
     if failure is None:
         say("observing the run: compiling and warming up")
-        watched = watch(launch, ward, limit_s, say)
+        watched = watch(launch, ward, max(1.0, until - time.monotonic()), say)
     recording, digest = watched.recording, watched.digest
     return Observation(
         schema="perfdoctor.observation/1",

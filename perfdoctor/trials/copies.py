@@ -19,10 +19,10 @@ from perfdoctor.schema.fix import Change
 from perfdoctor.schema.launch import Launch
 from perfdoctor.trials.duet import enough
 from perfdoctor.trials.player import KILLED, PlayerEnded
-from perfdoctor.trials.tally import Tally
+from perfdoctor.trials.tally import EVERY, STEPS, Tally
 
 SLICE_S, LONGEST_SLICE_S = 1.0, 15.0
-STEPS = 8
+SLICE_STEPS = 8
 """In a slice, where steps take long."""
 QUIET_S = 1.0
 """So long without a compilation, and steps made, a copy counts as steady."""
@@ -37,7 +37,8 @@ class Copy:
     def __init__(self, ward: Ward, launch: Launch, change: Change, function: str) -> None:
         self._ward = ward
         self._folder = ward.folder()
-        self.tally = Tally(self._folder / "tally")
+        self._steps, self._every = Tally(self._folder / STEPS), Tally(self._folder / EVERY)
+        self.tells_steps = False
         self.slices: list[tuple[int, int]] = []
         """Begin and end of each time that it ran, nanoseconds."""
         env = injected(
@@ -76,6 +77,21 @@ class Copy:
     @property
     def _log(self) -> Path:
         return self._folder / "log"
+
+    @property
+    def makes_steps(self) -> bool:
+        """Whether the step is a function that the script itself has jitted."""
+        return self._steps.calls > 0
+
+    @property
+    def compiles(self) -> int:
+        """Programs compiled so far."""
+        return self._steps.compiles
+
+    @property
+    def tally(self) -> Tally:
+        """Of its steps; of all its jitted calls, where steps are not told."""
+        return self._steps if self.tells_steps else self._every
 
     def resume(self) -> None:
         """Let it go on."""
@@ -171,7 +187,7 @@ def play_copies(
         Copy(ward, changed, change, function) as other,
     ):
         step_s = warm_up((one, other), until)
-        slice_s = min(LONGEST_SLICE_S, max(SLICE_S, STEPS * step_s))
+        slice_s = min(LONGEST_SLICE_S, max(SLICE_S, SLICE_STEPS * step_s))
         ratios: list[float] = []
         while not enough(ratios, until):
             order = [one, other]
@@ -206,13 +222,16 @@ def warm_up(copies: Sequence[Copy], until: float) -> float:
             copy.check()
             now = time.monotonic()
             since, compiles, calls = quiet[copy]
-            if copy.tally.compiles != compiles or copy.tally.calls == 0:
-                quiet[copy] = (now, copy.tally.compiles, copy.tally.calls)
+            if copy.compiles != compiles or copy.tally.calls == 0:
+                quiet[copy] = (now, copy.compiles, copy.tally.calls)
             elif now - since > QUIET_S and copy.tally.calls >= calls + 3:
                 copy.suspend()
                 starting.remove(copy)
         if time.monotonic() > limit:
             raise PlayerEnded("the budget ended before its gain could be measured")
+    tell = all(copy.makes_steps for copy in copies)
+    for copy in copies:
+        copy.tells_steps = tell
     return max(step_s(copy) for copy in copies)
 
 

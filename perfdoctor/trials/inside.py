@@ -8,17 +8,17 @@ import functools
 import gc
 import mmap
 import os
+import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from perfdoctor.injection.bootstrap import Orders
 from perfdoctor.kernel import offer_to_the_oom_killer
-from perfdoctor.trials.tally import CALLS, COMPILES, FIRST, KEPT, SIZE_BYTES
+from perfdoctor.trials.tally import CALLS, COMPILES, EVERY, FIRST, KEPT, SIZE_BYTES, STEPS
 
-SET_UP_CALLS = 3
-"""So many steps in, all that a set-up makes is alive: then it can be frozen."""
+SET_UP_STEPS, SET_UP_CALLS = 3, 100
+"""So many steps in, or calls of anything, all that a set-up makes is alive and can be frozen."""
 COMPILED = "/jax/core/compile/backend_compile_duration"
 ATTRIBUTES = ("lower", "trace", "eval_shape", "clear_cache", "_cache_size")
 
@@ -29,16 +29,21 @@ def attach(jax: Any, orders: Orders) -> None:
     if orders["cores"]:
         os.sched_setaffinity(0, orders["cores"])
     impose(jax, orders["settings"])
-    with (Path(orders["folder"]) / "tally").open("r+b") as file:
-        tally = memoryview(mmap.mmap(file.fileno(), SIZE_BYTES)).cast("q")
-    count = counter(tally, freeze=orders["freeze"])
+    steps, every = shared(orders, STEPS), shared(orders, EVERY)
+    count = Counting(orders["function"], steps, every, freeze=orders["freeze"])
     for name in ("jit", "pmap"):
-        setattr(jax, name, counted_by(count, getattr(jax, name), orders["function"]))
+        setattr(jax, name, count.jit(getattr(jax, name)))
 
     def listen(name: str, seconds: float, **details: Any) -> None:
-        tally[COMPILES] += name == COMPILED
+        steps[COMPILES] += name == COMPILED
 
     jax.monitoring.register_event_duration_secs_listener(listen)
+
+
+def shared(orders: Orders, name: str) -> memoryview:
+    """Our side of a tally."""
+    with (Path(orders["folder"]) / name).open("r+b") as file:
+        return memoryview(mmap.mmap(file.fileno(), SIZE_BYTES)).cast("q")
 
 
 def impose(jax: Any, settings: dict[str, Any]) -> None:
@@ -55,41 +60,64 @@ def impose(jax: Any, settings: dict[str, Any]) -> None:
         jax.config.update = update_others
 
 
-def counter(tally: memoryview, *, freeze: bool) -> Callable[[], None]:
-    """Writes down the instant of each call."""
+class Counting:
+    """Counts the calls of what `jax.jit` makes: those of the step, and those of everything.
 
-    def count() -> None:
-        calls = tally[CALLS]
-        tally[FIRST + calls % KEPT] = time.monotonic_ns()
-        tally[CALLS] = calls + 1
-        if freeze and calls == SET_UP_CALLS:
-            gc.collect()
-            gc.freeze()
+    Where the step is no jitted function of the script's own (`jax_disable_jit` makes each operation
+    one), all calls together tell how fast it goes. Calls within calls are not counted there.
+    """
 
-    return count
+    def __init__(
+        self, function: str, steps: memoryview, every: memoryview, *, freeze: bool
+    ) -> None:
+        self._function = function
+        self._steps, self._every = steps, every
+        self._freeze = freeze
+        self._inside = threading.local()
 
+    def jit(self, jit: Any) -> Any:
+        """`jax.jit`, whose products count their calls."""
 
-def counted_by(count: Callable[[], None], jit: Any, function: str) -> Any:
-    """`jax.jit`, whose products of this name count their calls."""
+        @functools.wraps(jit)
+        def counting_jit(*arguments: Any, **named: Any) -> Any:
+            return self._counted(jit(*arguments, **named))
 
-    def counted(jitted: Any) -> Any:
+        return counting_jit
+
+    def _counted(self, jitted: Any) -> Any:
         if not hasattr(jitted, "lower"):  # jit(static_argnums=…) makes a decorator
-            return lambda fun: counted(jitted(fun))
-        if getattr(jitted, "__name__", None) != function:
-            return jitted
+            return lambda fun: self._counted(jitted(fun))
+        is_step = getattr(jitted, "__name__", None) == self._function
 
         @functools.wraps(jitted)
         def call(*arguments: Any, **named: Any) -> Any:
-            count()
-            return jitted(*arguments, **named)
+            if is_step:
+                write(self._steps)
+                self._freeze_when(self._steps[CALLS] == SET_UP_STEPS)
+            if getattr(self._inside, "a_call", False):
+                return jitted(*arguments, **named)
+            write(self._every)
+            self._freeze_when(self._every[CALLS] == SET_UP_CALLS)
+            self._inside.a_call = True
+            try:
+                return jitted(*arguments, **named)
+            finally:
+                self._inside.a_call = False
 
         for name in ATTRIBUTES:
             if hasattr(jitted, name):
                 setattr(call, name, getattr(jitted, name))
         return call
 
-    @functools.wraps(jit)
-    def counting_jit(*arguments: Any, **named: Any) -> Any:
-        return counted(jit(*arguments, **named))
+    def _freeze_when(self, is_set_up: bool) -> None:
+        if is_set_up and self._freeze:
+            self._freeze = False
+            gc.collect()
+            gc.freeze()
 
-    return counting_jit
+
+def write(tally: memoryview) -> None:
+    """Add a call, now."""
+    calls = tally[CALLS]
+    tally[FIRST + calls % KEPT] = time.monotonic_ns()
+    tally[CALLS] = calls + 1

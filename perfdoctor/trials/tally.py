@@ -7,6 +7,8 @@ Numbers of 64 bits: the calls so far, the compilations so far, and the instants 
 import mmap
 from pathlib import Path
 
+STEPS, EVERY = "tally", "tally-of-all"
+"""Files in the folder of a copy: the calls of its step, and of all that it has jitted."""
 CALLS, COMPILES, FIRST = 0, 1, 2
 KEPT = 1 << 18
 """Calls whose instants are kept: a slice of 10 s with steps of 40 µs."""
@@ -35,5 +37,5 @@ class Tally:
 
     def since(self, call: int) -> list[int]:
         """The instants of the calls from this number on, as far as they are kept; nanoseconds."""
-        begin = max(call, self.calls - KEPT)
+        begin = max(0, call, self.calls - KEPT)
         return [int(self._numbers[FIRST + number % KEPT]) for number in range(begin, self.calls)]

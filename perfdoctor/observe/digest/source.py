@@ -33,8 +33,13 @@ def caller(file: str, line: int) -> Caller:
     """The function around this line, which is a line of the call; empty if it can't be read."""
     try:
         tree = ast.parse(Path(file).read_text(encoding="utf-8", errors="replace"))
-    except (OSError, SyntaxError, ValueError, RecursionError):
+        return caller_in(tree, line)
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return NOWHERE
+
+
+def caller_in(tree: ast.Module, line: int) -> Caller:
+    """The same, of a file that was read."""
     function = innermost_function(tree, line)
     statements = list(statements_of(function))
     here = [each for each in statements if line in head(each)]

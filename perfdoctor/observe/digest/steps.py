@@ -110,18 +110,23 @@ def begins(timeline: Timeline, function: str, weights: Mapping[str, float]) -> I
     strided = [(len(calls[name]) // n, -n, name) for name in known for n in range(1, LONGEST + 1)]
     for count, stride, name in sorted(strided, reverse=True):
         starts = calls[name][::-stride]
-        if count > FEWEST_STEPS and repeats(starts, calls, weights):
+        if count > FEWEST_STEPS and repeats(starts, -stride, calls, weights):
             return starts
     return calls[function]
 
 
-def repeats(starts: Instants, calls: Mapping[str, Instants], weights: Mapping[str, float]) -> bool:
-    """Whether nearly all that is called, by its weight, is called equally often in each step."""
-    regular = 0.0
+def repeats(
+    starts: Instants, stride: int, calls: Mapping[str, Instants], weights: Mapping[str, float]
+) -> bool:
+    """Whether nearly all that is called, by its weight, is called equally often in each step.
+
+    Where the steps are made of each n-th call, but n + 1 would be right, n of n + 1 look regular.
+    """
+    regular, enough = 0.0, max(REGULAR, 1 - 1 / (2 * stride))
     for name, instants in calls.items():
         counts = np.diff(np.searchsorted(instants, starts))
         usual = np.median(counts)
-        if usual >= 1 and (counts == usual).mean() >= REGULAR:
+        if usual >= 1 and (counts == usual).mean() >= enough:
             regular += weights[name]
     return regular >= REGULAR * sum(weights[name] for name in calls)
 
