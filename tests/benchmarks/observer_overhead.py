@@ -7,7 +7,7 @@ most of a run (a thread that looks now and then, garbage and compilation watch),
 (profiler and stack sampler too). Starting and stopping the trace lies outside slices and window.
 """
 
-import gc
+import logging
 import math
 import random
 import sys
@@ -21,7 +21,7 @@ from typing import Any
 
 import jax
 
-from perfdoctor.observe.agent.compilation import CompilationWatch
+from perfdoctor.observe.agent.compilation import LOGGERS, CompilationWatch
 from perfdoctor.observe.agent.garbage import GarbageWatch
 from perfdoctor.observe.agent.stacks import StackSampler
 from perfdoctor.observe.agent.watch import LOOK_EVERY_S, SAMPLE_EVERY_S
@@ -74,8 +74,17 @@ def agent(looker: Looker, every_s: float = LOOK_EVERY_S, sampling: bool = False)
         yield
     finally:
         looker.active.clear()
-        gc.callbacks.remove(garbage)
-        jax.monitoring.unregister_event_duration_listener(compilation)
+        garbage.remove()
+        remove(compilation)
+
+
+def remove(compilation: CompilationWatch) -> None:
+    """Undo its `install`."""
+    jax.monitoring.unregister_event_duration_listener(compilation)
+    jax.monitoring.unregister_event_listener(compilation.count)
+    for name in LOGGERS:
+        logging.getLogger(name).removeFilter(compilation.filter)
+    jax.config.update("jax_explain_cache_misses", False)
 
 
 @contextmanager

@@ -48,8 +48,18 @@ def test_a_directory(tmp_path: Path) -> None:
     assert "is a directory" in sentence("check", str(tmp_path))
 
 
-def test_a_script_is_not_offered_yet() -> None:
-    assert "train.py can't be examined" in sentence("check", "train.py")
+def test_a_missing_script(tmp_path: Path) -> None:
+    assert "no such file" in sentence("check", str(tmp_path / "train.py"))
+
+
+def test_arguments_for_what_takes_none(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.touch()
+    assert "takes no arguments" in sentence("check", str(file), "--", "--epochs", "1")
+
+
+def test_a_module_with_no_name_of_one() -> None:
+    assert "no name of a module" in sentence("check", "-m", "train.py/x")
 
 
 def test_an_observation_of_another_version(tmp_path: Path) -> None:

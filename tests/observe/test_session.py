@@ -4,11 +4,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from perfdoctor.injection.bootstrap import ATTACHED, RAISED, STOP
+from perfdoctor.observe import session
 from perfdoctor.observe.probing import Settings
 from perfdoctor.observe.session import (
-    TOLD,
     Watched,
     compile_cache,
+    how_ended,
     memory,
     read_recording,
     reasons,
@@ -35,6 +37,7 @@ OTHER_PARTS = {
     "environment",
     "backend",
     "failure",
+    "ended_s",
     "tried",
     "not_measured",
 }
@@ -48,37 +51,48 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_run_that_was_recorded_and_ended_by_itself_did_not_fail(folder: Path) -> None:
-    (folder / "recording.json").write_text("{}")
+def test_a_run_that_ended_well_did_not_fail(folder: Path) -> None:
     assert why_failed(folder, 0, 1.0) is None
 
 
-@pytest.mark.parametrize("code", [None, -9, -11])
-def test_once_a_window_is_closed_it_does_not_matter_how_a_run_ends(
-    folder: Path, code: int | None
-) -> None:
-    (folder / "recording.json").write_text("{}")
-    (folder / "window-closed-1").touch()
-    assert why_failed(folder, code, 1.0) is None
-
-
-@pytest.mark.parametrize(("code", "kind"), [(None, "hung"), (-9, "killed")])
-def test_a_recording_without_a_window_excuses_nothing(
-    folder: Path, code: int | None, kind: str
-) -> None:
-    (folder / "recording.json").write_text("{}")
-    found = why_failed(folder, code, 1.0)
-    assert found is not None
-    assert found.kind == kind
-
-
-def test_a_run_that_raised_after_all_failed(folder: Path) -> None:
-    (folder / "recording.json").write_text("{}")
+def test_a_run_that_raised_failed(folder: Path) -> None:
     (folder / "log").write_text("Traceback …\nValueError: no such file\n")
     found = why_failed(folder, 1, 2.0)
     assert found is not None
     assert (found.stage, found.kind, found.seconds) == ("run", "raised", 2.0)
     assert found.message == "ValueError: no such file"
+
+
+def test_what_ended_a_run_counts_more_than_what_it_wrote_last(folder: Path) -> None:
+    (folder / "log").write_text("Traceback …\n  in two\nlines of its message\n")
+    (folder / RAISED).write_text("ValueError: in two")
+    found = why_failed(folder, 1, 2.0)
+    assert found is not None
+    assert (found.kind, found.message) == ("raised", "ValueError: in two")
+
+
+def test_a_run_whose_output_went_elsewhere_tells_what_it_raised(folder: Path) -> None:
+    (folder / RAISED).write_text("MemoryError: 80 GiB")
+    found = why_failed(folder, 1, 1.0)
+    assert found is not None
+    assert (found.kind, found.message) == ("out-of-memory", "MemoryError: 80 GiB")
+
+
+@pytest.mark.parametrize("code", [-2, 1, -9, None])
+def test_a_run_that_was_asked_to_stop_before_it_made_steps_hung(
+    folder: Path, code: int | None
+) -> None:
+    (folder / STOP).touch()
+    (folder / "log").write_text("loading the data\n")
+    found = why_failed(folder, code, 12.0)
+    assert found is not None
+    assert (found.kind, found.message) == ("hung", "no training step within 12 s")
+
+
+def test_a_run_that_left_nothing_is_put_in_words(folder: Path) -> None:
+    assert how_ended(folder, 1.25).endswith("never imported jax")
+    (folder / ATTACHED).touch()
+    assert how_ended(folder, 1.25) == "the program ended after 1.2 s, and jax computed nothing"
 
 
 def test_a_run_without_an_end_hung(folder: Path) -> None:
@@ -215,18 +229,94 @@ def test_a_cache_without_a_folder_is_not_in_use(folder: str | None) -> None:
     assert compile_cache(Recording(start_ns=0)).folder is None
 
 
-WARNED = """\
-step 1: loss 0.5
-/usr/lib/jax/mlir.py:7: UserWarning: Some donated buffers were not usable: f32[4]
-See an explanation at https://docs.jax.dev/en/latest/faq.html#buffer-donation.
-  warnings.warn("Some donated buffers were not usable:"
-step 2: loss 0.4
+TRAINING = """
+import sys, time
+from pathlib import Path
+import jax, jax.numpy as jnp
+
+@jax.jit
+def step(x):
+    return jnp.tanh(x @ x)
+
+def train(x, seconds):
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        for _ in range(10):
+            x = step(x)
+        x.block_until_ready()
+
+print("begins", flush=True)
 """
 
 
-def test_a_warning_is_found_in_the_midst_of_a_log_and_its_source_is_not() -> None:
-    assert TOLD.findall(WARNED) == ["Some donated buffers were not usable: f32[4]"]
-    assert TOLD.findall("step 1: loss 0.5\n") == []
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows of less than a second."""
+    monkeypatch.setattr(session, "WINDOW_S", 0.6)
+
+
+def watched(
+    folder: Path, program: str, limit_s: float = 60.0, output: int | None = None
+) -> tuple[Watched, list[str]]:
+    """A script that was watched, and what was said meanwhile; nothing of it is left."""
+    (folder / "patient.py").write_text(program)
+    said: list[str] = []
+    launch = Launch(command=("patient.py",), env=dict(os.environ), folder=folder, output=output)
+    with Ward() as ward:
+        found = watch(launch, ward, limit_s, said.append)
+        assert (ward._children, ward._folders) == ([], [])
+    return found, said
+
+
+def test_a_run_that_goes_on_is_ended_once_enough_was_seen(short: None, tmp_path: Path) -> None:
+    seen, said = watched(tmp_path, TRAINING + "train(jnp.ones((99, 99)), 600)")
+    assert seen.failure is None
+    assert seen.digest is not None and seen.digest.steps is not None
+    assert seen.digest.steps.function == "step"
+    assert seen.recording is not None and seen.recording.own == [str(tmp_path)]
+    assert seen.load is not None and seen.gpus is not None
+    assert "reading the trace" in said
+
+
+def test_a_run_that_ends_by_itself_is_understood_too(short: None, tmp_path: Path) -> None:
+    seen, _ = watched(tmp_path, TRAINING + "train(jnp.ones((99, 99)), 1.8)\nsys.exit(3)")
+    assert seen.recording is not None and seen.recording.window is not None
+    assert seen.digest is not None
+
+
+def test_its_output_goes_where_it_is_wanted(short: None, tmp_path: Path) -> None:
+    with (tmp_path / "output").open("wb") as file:
+        watched(tmp_path, TRAINING + "train(jnp.ones((99, 99)), 600)", output=file.fileno())
+    assert (tmp_path / "output").read_text() == "begins\n"
+
+
+def test_a_program_without_jax_is_told_from_one_that_failed(tmp_path: Path) -> None:
+    seen, _ = watched(tmp_path, "print('nothing to do with it')")
+    assert (seen.failure, seen.recording, seen.digest) == (None, None, None)
+    assert seen.ended is not None and seen.ended.endswith("never imported jax")
+    assert set(reasons(seen).values()) == {seen.ended}
+
+
+def test_a_program_that_raises_before_its_steps_failed(tmp_path: Path) -> None:
+    seen, _ = watched(tmp_path, "import jax\nraise ValueError('no such\\nfile')")
+    assert seen.failure is not None
+    assert (seen.failure.kind, seen.failure.message) == ("raised", "ValueError: no such")
+
+
+def test_a_program_that_makes_no_step_in_time_hung(short: None, tmp_path: Path) -> None:
+    seen, _ = watched(tmp_path, "import time\ntime.sleep(600)", limit_s=2.0)
+    assert seen.failure is not None
+    assert seen.failure.kind == "hung"
+
+
+def test_a_program_that_will_not_stop_is_ended(
+    short: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "LEAVE_S", 0.5)
+    deaf = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+    seen, _ = watched(tmp_path, TRAINING + deaf + "train(jnp.ones((99, 99)), 600)")
+    assert seen.failure is None
+    assert seen.digest is not None and seen.digest.steps is not None
 
 
 DONATING = """
@@ -238,16 +328,12 @@ print("no warning")
 """
 
 
-def test_a_warning_of_the_installed_jax_becomes_a_message(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "patient.py").write_text(DONATING)
-    env = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONWARNINGS": "always"}
-    with Ward() as ward:
-        seen = watch(Launch(module="patient", arguments=(), env=env), ward, 60.0, lambda text: None)
+def test_a_warning_of_the_installed_jax_becomes_a_message(tmp_path: Path) -> None:
+    seen, _ = watched(tmp_path, DONATING)
     assert seen.failure is None
-    assert seen.messages is not None
-    assert len(seen.messages) == 2
-    for message, shape in zip(seen.messages, ("3,4", "4,4"), strict=True):
+    assert seen.recording is not None
+    messages = seen.recording.messages
+    assert len(messages) == 2
+    for message, shape in zip(messages, ("3,4", "4,4"), strict=True):
         assert message.startswith("Some donated buffers were not usable: ")
         assert shape in message

@@ -15,9 +15,14 @@ GAIN = {"speedup", "low", "high", "basis"}
 OUTCOMES = {"issue", "hint", "ok", "not-applicable", "not-measured", "crashed"}
 STEPS = {
     "function": str,
+    "calls": dict,
     "count": int,
     "left_out": int,
     "time_ms": float,
+    "median_ms": float,
+    "p95_ms": float,
+    "outliers": int,
+    "outlier_share": float,
     "standard_error_ms": float,
     "etl_ms": float,
     "device_busy_fraction": float,
@@ -25,7 +30,9 @@ STEPS = {
     "batch_size": int,
     "cpu_ms": float,
     "parts_ms": dict,
+    "places": list,
 }
+PARTS = {"device", "etl", "gc", "dispatch", "wait", "logging", "other"}
 ENVIRONMENT = {
     "os",
     "cpu",
@@ -93,7 +100,11 @@ def test_the_steps(make: Callable[[], Report]) -> None:
         return
     assert set(steps) == set(STEPS)
     assert {name: type(value) for name, value in steps.items()} == STEPS
-    assert set(steps["parts_ms"]) == {"device", "etl", "gc", "dispatch", "wait", "other"}
+    assert set(steps["parts_ms"]) == PARTS
+    for place in steps["places"]:
+        assert set(place) == {"part", "function", "place", "share"}
+        assert place["part"] in PARTS
+        assert 0 < place["share"] <= 1
     assert 0 <= steps["device_busy_fraction"] <= 1
 
 

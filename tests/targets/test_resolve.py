@@ -46,13 +46,34 @@ def test_a_saved_observation_is_read_back() -> None:
     assert resolve(str(FOLDER / "healthy.json")) == recorded("healthy")
 
 
-@pytest.mark.parametrize("name", ["folder", "folder.toml", "folder.json"])
+def test_a_script_is_a_target_with_its_arguments(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.touch()
+    found = resolve(str(file), None, ["--epochs", "1"])
+    assert found == Target(kind="script", name=str(file), args=("--epochs", "1"))
+
+
+def test_a_module_is_a_target_and_what_follows_are_its_arguments() -> None:
+    assert resolve(None, "project.train") == Target(kind="script", name="-m project.train")
+    found = resolve("config.toml", "project.train", ["--epochs", "1"])
+    assert isinstance(found, Target)
+    assert found.args == ("config.toml", "--epochs", "1")
+
+
+def test_only_a_script_takes_arguments(tmp_path: Path) -> None:
+    file = tmp_path / "w.toml"
+    file.touch()
+    with pytest.raises(UsageError, match="takes no arguments"):
+        resolve(str(file), None, ["--epochs"])
+
+
+@pytest.mark.parametrize("name", ["folder", "folder.toml", "folder.json", "folder.py"])
 def test_a_directory_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / name).mkdir()
     assert "directory" in refusal(tmp_path / name)
 
 
-@pytest.mark.parametrize("name", ["absent.toml", "absent.json"])
+@pytest.mark.parametrize("name", ["absent.toml", "absent.json", "absent.py"])
 def test_a_missing_file_is_refused(tmp_path: Path, name: str) -> None:
     assert "no such file" in refusal(tmp_path / name)
 

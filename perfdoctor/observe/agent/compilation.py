@@ -13,8 +13,10 @@ from perfdoctor.schema.recording import CompileEvent, Frame
 PREFIX = "/jax/core/compile/"
 CACHE_HIT, CACHE_MISS = "/jax/compilation_cache/cache_hits", "/jax/compilation_cache/cache_misses"
 LOWERED, COMPILED = "jaxpr_to_mlir_module_duration", "backend_compile_duration"
-LOGGERS = ("jax._src.pjit", "jax._src.interpreters.partial_eval")
-"""Where jax logs the explanations of `jax_explain_cache_misses`: 0.8 the first, 0.10 the second."""
+LOGGERS = ("jax._src.pjit", "jax._src.interpreters.partial_eval", "jax._src.compiler")
+"""Where jax logs the explanations of `jax_explain_cache_misses` (0.8 the first, 0.10 the second),
+and that it has dumped a program."""
+DUMPED = "Dumped the module"
 RECOMPILED = 8
 """Compilations of one function after which a run is not waited for any more: a set-up compiles its
 small helpers for many shapes, but no large function so often."""
@@ -35,6 +37,8 @@ class CompilationWatch:
         self.cache = dict.fromkeys((CACHE_HIT, CACHE_MISS), 0)
         self._pending = 0
         self._first = first
+        self.dumps_for_us = True
+        """Whether the programs are written because we asked for it."""
 
     def __call__(self, name: str, seconds: float, **details: Any) -> None:
         if not name.startswith(PREFIX):
@@ -57,8 +61,10 @@ class CompilationWatch:
             self.cache[name] += 1
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Keep jax's explanations for ourselves: the program's log is as without us."""
+        """Keep for ourselves what jax logs because of us: the program's log is as without us."""
         message = record.getMessage()
+        if message.startswith(DUMPED):
+            return not self.dumps_for_us
         if "TRACING CACHE MISS" not in message:
             return True
         function = EXPLAINED.search(message)

@@ -79,6 +79,7 @@ class Watcher(threading.Thread):
         self.jax = jax
         self.profiler = Profiler(jax)
         self.recording.programs = dump_programs(jax, self.folder / "programs")
+        self.compilation.dumps_for_us = self.recording.programs == str(self.folder / "programs")
         self.messages.install()
         self.compilation.install(jax)
 

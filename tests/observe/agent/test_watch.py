@@ -214,7 +214,9 @@ def test_a_window_follows_the_other_for_as_long_as_it_is_asked_for(tmp_path: Pat
     answer = watched(tmp_path, RESTING, answers=[0.2, 0.7])
     assert (answer.stdout, answer.stderr) == ("begins\n", "")
     folder = tmp_path / "recording"
-    assert {f"{name}-3" for name in ("open", "closed", "recorded")} <= set(os.listdir(folder))
+    assert {f"{name}-3" for name in ("open", "closed", "recorded")} <= {
+        file.name for file in folder.iterdir()
+    }
     window = recording(tmp_path)["window"]
     assert window["end_ns"] - window["start_ns"] >= 0.7e9
     (trace,) = (folder / "trace").rglob("*.xplane.pb")

@@ -1,11 +1,18 @@
-import pytest
+from pathlib import Path
 
-from perfdoctor.observe.digest.places import is_library, loads_data, own_line, places
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfdoctor.observe.digest.places import Code
 from perfdoctor.schema.recording import Frame
 
 PACKAGES = "/usr/lib/python3.11/site-packages"
 TRAIN: Frame = ("/home/me/train.py", 10, "main")
 RUNPY: Frame = ("<frozen runpy>", 88, "_run_code")
+JIT: Frame = (f"{PACKAGES}/jax/_src/pjit.py", 5, "cache_miss")
+STEPS = Code(calls=[[JIT, TRAIN, RUNPY]])
+"""In which `main` calls the step; its source can't be read."""
 
 
 @pytest.mark.parametrize(
@@ -15,35 +22,165 @@ RUNPY: Frame = ("<frozen runpy>", 88, "_run_code")
         (f"{PACKAGES}/PIL/Image.py", 900, "Image.convert"),
         (f"{PACKAGES}/torch/utils/data/dataloader.py", 5, "fetch"),
         (f"{PACKAGES}/datasets/arrow_dataset.py", 5, "format"),
+        (f"{PACKAGES}/h5py/_hl/dataset.py", 5, "read"),
         ("/home/me/loader.py", 5, "Loader.__next__"),
         ("/home/me/loader.py", 5, "Images.__getitem__"),
         ("/home/me/loader.py", 5, "Images.__getitems__"),
     ],
 )
-def test_frames_of_data_loaders(frame: Frame) -> None:
-    assert loads_data([("/usr/lib/python3.11/queue.py", 1, "get"), frame, TRAIN])
+@pytest.mark.parametrize("code", [Code(), STEPS], ids=["no steps", "steps"])
+def test_frames_of_data_loaders(frame: Frame, code: Code) -> None:
+    assert code.activity([("/usr/lib/python3.11/queue.py", 1, "get"), frame, TRAIN]) == "loading"
 
 
 @pytest.mark.parametrize(
     "frame",
     [
-        (f"{PACKAGES}/jax/_src/pjit.py", 5, "cache_miss"),
+        JIT,
+        (f"{PACKAGES}/jax/_src/array.py", 5, "ArrayImpl.__getitem__"),
+        (f"{PACKAGES}/flax/nnx/module.py", 5, "Module.__getitem__"),
         (f"{PACKAGES}/torch/nn/modules/module.py", 5, "_call_impl"),
         ("/home/me/train.py", 5, "next_epoch"),
         ("/home/me/grain.py", 5, "main"),
     ],
 )
-def test_frames_that_load_nothing(frame: Frame) -> None:
-    assert not loads_data([frame, TRAIN])
+@pytest.mark.parametrize("code", [Code(), STEPS], ids=["no steps", "steps"])
+def test_frames_that_load_nothing(frame: Frame, code: Code) -> None:
+    assert code.activity([frame, TRAIN]) == "other"
 
 
-@pytest.mark.parametrize("folder", ["datasets", "grain", "zarr"])
+@pytest.mark.parametrize("folder", ["datasets", "grain", "zarr", "wandb", "logging"])
 def test_a_program_is_no_loader_for_the_folder_that_it_lies_in(folder: str) -> None:
-    assert not loads_data([(f"/home/me/{folder}/train.py", 10, "main")])
+    assert Code().activity([(f"/home/me/{folder}/train.py", 10, "main")]) == "other"
 
 
-def test_an_empty_stack_loads_nothing() -> None:
-    assert not loads_data([])
+@pytest.mark.parametrize(
+    "frame",
+    [
+        (f"{PACKAGES}/orbax/checkpoint/manager.py", 5, "wait"),
+        (f"{PACKAGES}/wandb/sdk/wandb_run.py", 5, "Run.history"),
+        (f"{PACKAGES}/tqdm/std.py", 5, "tqdm.update"),
+        ("/usr/lib/python3.11/logging/__init__.py", 5, "Logger.info"),
+        ("/usr/lib/python3.11/json/encoder.py", 5, "iterencode"),
+        ("/home/me/train.py", 5, "save_checkpoint"),
+        ("/home/me/train.py", 5, "Trainer.log"),
+        ("/home/me/train.py", 5, "write_metrics"),
+        ("/home/me/train.py", 5, "Logger._log_scalars"),
+    ],
+)
+@pytest.mark.parametrize("code", [Code(), STEPS], ids=["no steps", "steps"])
+def test_frames_that_write_logs_and_checkpoints(frame: Frame, code: Code) -> None:
+    assert code.activity([frame, TRAIN]) == "logging"
+
+
+@pytest.mark.parametrize(
+    "function", ["login", "catalogue", "dialog", "softmax", "unsaved", "logits"]
+)
+def test_names_that_only_look_like_it(function: str) -> None:
+    assert Code().activity([("/home/me/train.py", 5, function), TRAIN]) == "other"
+
+
+def test_what_a_loader_logs_is_loading() -> None:
+    stack: list[Frame] = [
+        ("/usr/lib/python3.11/logging/__init__.py", 5, "Logger.info"),
+        ("/home/me/loader.py", 5, "Loader.__next__"),
+        TRAIN,
+    ]
+    assert Code().activity(stack) == "loading"
+
+
+def test_what_is_behind_the_call_of_the_step_says_nothing() -> None:
+    outer: list[Frame] = [("/home/me/run.py", 3, "save_everything"), RUNPY]
+    assert STEPS.activity([TRAIN, *outer]) == "other"
+    assert Code().activity([TRAIN, *outer]) == "logging"
+
+
+def test_an_empty_stack_is_other_work() -> None:
+    assert Code().activity([]) == STEPS.activity([]) == "other"
+
+
+SOURCE = """\
+def batches(data):
+    for rows in data:
+        yield decode(rows)
+
+def decode(rows):
+    return rows + 1
+
+def metrics(loss):
+    return float(loss)
+
+def train(state, data):
+    for rows in batches(data):
+        batch = decode(rows)
+        state, loss = step(state, batch)
+        metrics(loss)
+    return state
+
+def other(state):
+    return step(state, make())
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    """A script that trains."""
+    file = tmp_path / "train.py"
+    file.write_text(SOURCE)
+    return str(file)
+
+
+def line_of(text: str) -> int:
+    return next(n for n, line in enumerate(SOURCE.splitlines(), 1) if text in line)
+
+
+def trained(file: str) -> Code:
+    """In which `train` calls the step."""
+    return Code(calls=[[JIT, (file, line_of("state, loss = step"), "train")]])
+
+
+@pytest.mark.parametrize(
+    ("line", "inner", "activity"),
+    [
+        ("for rows in batches", "batches", "loading"),
+        ("for rows in batches", None, "loading"),
+        ("batch = decode(rows)", "decode", "loading"),
+        ("batch = decode(rows)", None, "loading"),
+        ("state, loss = step", None, "other"),
+        ("state, loss = step", "decode", "loading"),
+        ("metrics(loss)", "metrics", "other"),
+        ("metrics(loss)", None, "other"),
+    ],
+)
+def test_lines_that_prepare_the_arguments_of_the_step_load(
+    file: str, line: str, inner: str | None, activity: str
+) -> None:
+    stack: list[Frame] = [(file, line_of(line), "train"), RUNPY]
+    if inner is not None:
+        stack.insert(0, (file, 2, inner))
+    assert trained(file).activity(stack) == activity
+
+
+def test_an_operation_of_jax_among_the_arguments_is_no_loading(file: str) -> None:
+    stack = [JIT, (file, line_of("batch = decode"), "train")]
+    assert trained(file).activity(stack) == "other"
+
+
+def test_a_function_that_calls_the_step_in_two_ways(file: str) -> None:
+    caller = Code(
+        calls=[
+            [(file, line_of("state, loss = step"), "train")],
+            [(file, line_of("return step(state, make"), "other")],
+        ]
+    )
+    assert set(caller.way) == {(file, "train"), (file, "other")}
+    assert caller.activity([(file, line_of("batch = decode"), "train")]) == "loading"
+
+
+def test_the_way_to_the_step_leaves_libraries_out(file: str) -> None:
+    loop: Frame = (f"{PACKAGES}/trainer/loop.py", 8, "fit")
+    code = Code(calls=[[JIT, loop, (file, 12, "train")], [(file, 15, "train")]])
+    assert code.way == {(file, "train"): {12, 15}}
 
 
 @pytest.mark.parametrize(
@@ -54,43 +191,69 @@ def test_an_empty_stack_loads_nothing() -> None:
         "/usr/lib/python3.11/threading.py",
         "<frozen runpy>",
         "<string>",
+        "/src/perfdoctor/observe/agent/watch.py",
+        "/src/perfdoctor/injection/bootstrap.py",
+        f"{PACKAGES}/perfdoctor/trials/inside.py",
     ],
 )
 def test_library_files(file: str) -> None:
-    assert is_library((file, 1, "f"))
+    assert not Code().is_own(file)
 
 
-@pytest.mark.parametrize(
-    "file", ["/home/me/train.py", f"{PACKAGES}/perfdoctor/targets/reference/loop.py"]
-)
+@pytest.mark.parametrize("file", ["/home/me/train.py", "train.py", "/src/perfdoctor_x/observe.py"])
 def test_files_of_the_program_examined(file: str) -> None:
-    assert not is_library((file, 1, "f"))
+    assert Code().is_own(file)
+
+
+def test_a_program_may_lie_among_the_installed_packages() -> None:
+    loop = f"{PACKAGES}/perfdoctor/targets/reference/loop.py"
+    assert not Code().is_own(loop)
+    assert Code(own=(f"{PACKAGES}/perfdoctor/targets",)).is_own(loop)
+    assert not Code(own=(f"{PACKAGES}/perfdoctor/targets",)).is_own(f"{PACKAGES}/optax/base.py")
+
+
+def test_an_environment_inside_the_programs_folder_is_not_the_users() -> None:
+    library = "/home/me/project/venv/lib/python3.11/site-packages/optax/base.py"
+    assert not Code(own=("/home/me/project",)).is_own(library)
 
 
 def test_own_line_is_the_innermost_of_the_program() -> None:
     decode: Frame = ("/home/me/data.py", 71, "decode")
     stack = [(f"{PACKAGES}/PIL/Image.py", 900, "open"), decode, TRAIN, RUNPY]
-    assert own_line(stack) == decode
+    assert Code().own_line(stack) == decode
 
 
 def test_no_own_line_in_a_stack_of_libraries() -> None:
-    assert own_line([RUNPY]) is None
-    assert places([[RUNPY]], of=1) == ()
+    assert Code().own_line([RUNPY]) is None
+    assert Code().places([[RUNPY]], of=1) == ()
 
 
 def test_places_are_functions_with_their_busiest_line() -> None:
     stacks = [[("/home/me/data.py", line, "decode")] for line in (70, 71, 71, 72)]
-    (place,) = places([*stacks, [RUNPY]], of=8)
+    (place,) = Code().places([*stacks, [RUNPY]], of=8)
     assert (place.function, place.file, place.line) == ("decode", "/home/me/data.py", 71)
     assert place.share == 0.5
 
 
 def test_functions_of_one_name_in_two_files_are_two_places() -> None:
-    found = places([[("/a.py", 1, "f")], [("/b.py", 1, "f")], [("/b.py", 1, "f")]], of=3)
+    found = Code().places([[("/a.py", 1, "f")], [("/b.py", 1, "f")], [("/b.py", 1, "f")]], of=3)
     assert [place.file for place in found] == ["/b.py", "/a.py"]
 
 
 def test_only_the_commonest_places_are_kept() -> None:
     stacks = [[(f"/{name}.py", 1, "f")] for name in "abbcccdddd"]
-    assert [place.file for place in places(stacks, of=10)] == ["/d.py", "/c.py", "/b.py"]
-    assert len(places(stacks, of=10, most=1)) == 1
+    assert [place.file for place in Code().places(stacks, of=10)] == ["/d.py", "/c.py", "/b.py"]
+    assert len(Code().places(stacks, of=10, most=1)) == 1
+
+
+FRAMES = st.tuples(
+    st.sampled_from(["/home/me/train.py", JIT[0], f"{PACKAGES}/PIL/Image.py", "<string>", ""]),
+    st.integers(0, 20),
+    st.sampled_from(["main", "log", "Loader.__next__", "<module>", ""]),
+)
+STACKS = st.lists(FRAMES, max_size=5)
+
+
+@given(st.lists(STACKS, max_size=4), STACKS)
+def test_every_stack_has_an_activity(calls: list[list[Frame]], stack: list[Frame]) -> None:
+    assert Code(calls=calls).activity(stack) in ("loading", "logging", "other")

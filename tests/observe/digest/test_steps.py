@@ -244,7 +244,9 @@ def test_writing_logs_and_checkpoints_is_told_from_the_rest() -> None:
 
 
 def test_a_function_called_once_makes_no_steps() -> None:
-    assert steps_of(timeline({"evaluate": every_step(0, 9, 1)}, every_step(1, 4)), recording()) is None
+    assert (
+        steps_of(timeline({"evaluate": every_step(0, 9, 1)}, every_step(1, 4)), recording()) is None
+    )
 
 
 def executable(name: str, moved: float | None) -> ExecutableRecord:
