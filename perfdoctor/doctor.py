@@ -28,6 +28,8 @@ from perfdoctor.trials.trial import Laboratory
 
 OBSERVING_SHARE = 0.5
 """Of the budget: what the observed run may take, compilation included."""
+NO_FUNCTION = ""
+"""Where no steps were seen: copies of a script then count all that it calls."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,8 @@ def check(request: Request, ward: Ward, say: Callable[[str], None]) -> Report:
         share = OBSERVING_SHARE if request.tries_fixes else 1.0
         observation = observe(target, patient.launch, ward, share * request.budget_s, say)
     save(observation, request)
-    if request.tries_fixes and observation.failure is None and observation.steps is not None:
-        plays = patient.plays(observation.steps.function)
+    if request.tries_fixes and observation.failure is None and observation.settings is not None:
+        plays = patient.plays(observation.steps.function if observation.steps else NO_FUNCTION)
         laboratory = Laboratory(plays, deadline, request.min_gain, say)
         observation = with_trials(observation, catalogue, laboratory)
         save(observation, request)

@@ -15,9 +15,10 @@ and it runs out of memory first.
 How it is measured
 ------------------
 The batch is the leading size that the step's data arguments have in common, read from its program.
-The estimate shares out the time in which the device was idle and nothing more, so it is low; a
-trial tries 32 and doubles for as long as throughput grows. The memory of the intermediate results
-is what XLA accounts for the compiled step; what a smaller batch gains, only a trial shows.
+The estimate shares out the time in which the device was idle, a microsecond or two for each
+operation, and the update of the state, so it is low; a trial tries 32 and doubles for as long as
+throughput grows. The memory of the intermediate results is what XLA accounts for the compiled step;
+what a smaller batch gains, only a trial shows.
 
 How to fix
 ----------
@@ -30,6 +31,8 @@ Deeplearning4j, "Performance debugging", step 4: 32 to 128 to start with, never 
 2017, "Accurate, Large Minibatch SGD" for the learning rate.
 """
 
+import math
+
 from perfdoctor import (
     Change,
     Evidence,
@@ -37,6 +40,7 @@ from perfdoctor import (
     Gain,
     Observation,
     Outcome,
+    Program,
     Steps,
     estimated,
     hint,
@@ -52,6 +56,9 @@ SMALLEST_GOOD = 32
 RUNGS = (32, 64, 128, 256)
 LARGE = 512
 """The guide begins with 32 to 128; four times that is a choice to look at."""
+OPERATION_MS, BYTES_A_MS, MOST_FIXED = 1.5e-3, 10e6, 0.8
+"""An operation takes at least so long on a CPU however small it is; memory passes so much in a
+millisecond; and never more of the device's time than this is taken for fixed."""
 MIB = 2**20
 CACHES = 64 * MIB
 """The last cache of most server CPUs is smaller, and a process seldom has it alone."""
@@ -77,7 +84,7 @@ def check(observation: Observation) -> Outcome:
         f"{batch} examples a step; the device is idle for {idle:.0%} of it",
         evidence,
         [fix(rung, observation.target.workload is not None) for rung in RUNGS],
-        gain(steps, batch),
+        gain(steps, program, batch),
         ladder=True,
     )
 
@@ -118,14 +125,30 @@ def fits(observation: Observation, size: int) -> bool:
     return size >= SMALLEST_GOOD and (workload is None or size % workload.training.devices == 0)
 
 
-def gain(steps: Steps, batch: int) -> Gain:
-    """If device time grew in proportion to the batch, and nothing else did."""
-    times = SMALLEST_GOOD / batch
-    time_ms = max(steps.time_ms, 1e-9)
+def gain(steps: Steps, program: Program, batch: int) -> Gain:
+    """If what does not grow with the batch were shared out, and all else grew in proportion.
+
+    That is the time in which the device idles, an overhead for each operation, and the update of
+    the state; at least the idle time and half of the rest.
+    """
+    times, time_ms = SMALLEST_GOOD / batch, max(steps.time_ms, 1e-9)
     busy_ms = min(steps.device_busy_ms, time_ms)
-    low = times / (1 - busy_ms / time_ms + times * busy_ms / time_ms)
-    low = min(max(low, 1.0), times)
-    return estimated(speedup=low, low=max(1.0, 1 + (low - 1) / 2), high=times)
+    fixed_ms = steps.operations * OPERATION_MS + 2 * state_bytes(program) / BYTES_A_MS
+    fixed_ms = min(MOST_FIXED * busy_ms, fixed_ms)
+
+    def shared_out(fixed_busy_ms: float) -> float:
+        growing_ms = busy_ms - fixed_busy_ms
+        return min(times, max(1.0, times * time_ms / (time_ms + (times - 1) * growing_ms)))
+
+    low = shared_out(fixed_ms / 2)
+    return estimated(shared_out(fixed_ms), 1 + (low - 1) / 2, times)
+
+
+def state_bytes(program: Program) -> int:
+    """Of the arguments that a result replaces."""
+    data = {id(argument) for argument in program.data}
+    kept = [each for each in program.arguments if id(each) not in data]
+    return sum(4 * math.prod(argument.shape) for argument in kept)
 
 
 def fix(rung: int, applicable: bool) -> Fix:

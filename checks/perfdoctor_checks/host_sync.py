@@ -15,7 +15,7 @@ How it is measured
 ------------------
 The trace counts how often a step the main thread waits for a result, and for how long. The rest of
 its time is its own work; overlapped, a step would take the longer of this and the device's. The
-estimate is their ratio; on a CPU the two share the cores, so it is high there.
+estimate is their ratio; on a CPU the two share the cores, whose work stays the same.
 
 How to fix
 ----------
@@ -36,6 +36,7 @@ from perfdoctor import (
     Outcome,
     Steps,
     estimated,
+    hint,
     issue,
     needed,
     not_applicable,
@@ -63,10 +64,19 @@ def check(observation: Observation) -> Outcome:
         return ok(f"the host waits for a result {steps.waits:.2g} times a step", *evidence)
     if round_trips(observation, steps):
         return ok("what the host waits for is the state that it sends back", *evidence)
-    gain = overlapped(steps)
+    gain = overlapped(observation, steps)
     if gain.speedup < LEAST_GAIN:
         return ok("the host waits for each step, and has nothing to do meanwhile", *evidence)
+    if steps.waits_in:
+        text = f"{steps.waits_in} waits for the result of each call: {summary(steps)}"
+        return hint(text, evidence, [of_library(steps.waits_in)])
     return issue(summary(steps), evidence, [fix(observation)], gain)
+
+
+def of_library(name: str) -> Fix:
+    """A library's own way, which costs nothing where the host prepares in another thread."""
+    how = "jax.jit, with eqx.partition and eqx.combine" if name == "equinox" else "jax.jit"
+    return Fix(summary=f"call the step without {name}'s own wrapper", how=how)
 
 
 def round_trips(observation: Observation, steps: Steps) -> bool:
@@ -83,9 +93,11 @@ def own_work_ms(steps: Steps) -> float:
     return max(0.0, steps.time_ms - steps.wait_ms)
 
 
-def overlapped(steps: Steps) -> Gain:
-    """If the longer of device and host were all that a step takes."""
+def overlapped(observation: Observation, steps: Steps) -> Gain:
+    """If the longer of device and host were all that a step takes; on a CPU they share its cores."""
     longer_ms = max(steps.device_busy_ms, own_work_ms(steps), FEWEST_MS)
+    if observation.backend is not None and observation.backend.platform == "cpu":
+        longer_ms = max(longer_ms, steps.cpu_ms / max(1.0, observation.host.usable_cores))
     speedup = max(1.0, steps.time_ms / longer_ms)
     return estimated(speedup=speedup, low=1 + (speedup - 1) / 2, high=speedup)
 

@@ -79,7 +79,7 @@ def check(observation: Observation) -> Outcome:
     batch, others, state = sorted_out(program, steps)
     suspects = travelling(steps, batch, others, state)
     fetched = any(each in state for each in suspects)
-    gain = at_rest(steps, len(suspects), fetched)
+    gain = at_rest(steps, bytes_of(suspects) / max(1, bytes_of(suspects + batch)), fetched)
     large = fetched or bytes_of(suspects) >= LARGE_BYTES
     if large and 1 - 1 / gain.high >= LEAST_SHARE:
         text = summary(suspects, fetched)
@@ -150,19 +150,21 @@ def bits(dtype: str) -> int:
     return max(8, int(found[0])) if found else 32
 
 
-def at_rest(steps: Steps, count: int, fetched: bool) -> Gain:
+def at_rest(steps: Steps, share: float, fetched: bool) -> Gain:
     """Without the copying, and the waiting for what is fetched, while the device idles.
+
+    `share`: of the bytes that are copied, those that need not be.
 
     At most, where the state is fetched, the host's own work overlaps with the device's again.
     """
     whole_ms = max(steps.time_ms, 1e-9)
-    copying_ms = max(0.0, steps.upload_ms) * min(1.0, count / max(steps.uploads, 1.0))
+    copying_ms = max(0.0, steps.upload_ms) * share
     waiting_ms = max(0.0, steps.exposed_wait_ms) if fetched else 0.0
     idle_ms = max(0.0, whole_ms - steps.device_busy_ms)
     lost = min(0.98 * whole_ms, idle_ms, copying_ms + waiting_ms) / whole_ms
     hidden = min(idle_ms, steps.wait_ms) / whole_ms if fetched else 0.0
     most = min(0.98, max(lost, hidden))
-    return estimated(1 / (1 - lost * 0.75), 1 / (1 - lost * 0.5), 1 / (1 - most))
+    return estimated(1 / (1 - lost * 0.9), 1 / (1 - lost * 0.5), 1 / (1 - most))
 
 
 def summary(suspects: list[Argument], fetched: bool) -> str:

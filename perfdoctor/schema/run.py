@@ -108,6 +108,10 @@ class Steps(Struct, frozen=True, kw_only=True):
     """With more than one thread: from the begin of a thread's call to the begin of its next."""
     waits: float = 0.0
     """Times a step that the main thread waited for a result, or read one."""
+    waits_in: str = ""
+    """The library in whose own code most of the waiting is, other than jax."""
+    operations: float = 0.0
+    """Operations (on a GPU: kernels) a step; not told by jax 0.8 on the CPU."""
     uploads: float = 0.0
     """Host arrays a step that were copied to a device as arguments of jitted functions."""
     upload_ms: float = 0.0

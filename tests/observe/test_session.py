@@ -279,7 +279,7 @@ def test_a_run_that_goes_on_is_ended_once_enough_was_seen(short: None, tmp_path:
 
 
 def test_a_run_that_ends_by_itself_is_understood_too(short: None, tmp_path: Path) -> None:
-    seen, _ = watched(tmp_path, TRAINING + "train(jnp.ones((99, 99)), 1.8)\nsys.exit(3)")
+    seen, _ = watched(tmp_path, TRAINING + "train(jnp.ones((99, 99)), 5)\nsys.exit(3)")
     assert seen.recording is not None and seen.recording.window is not None
     assert seen.digest is not None
 

@@ -2,7 +2,8 @@
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +18,38 @@ class Profiler:
         self._profiler = jax.profiler
         self._start, self._stop = jax.profiler.start_trace, jax.profiler.stop_trace
         self._lock = threading.Lock()
-        for module in (jax.profiler, jax._src.profiler):
-            module.start_trace = self._before(self._start, taken=True)
-            module.stop_trace = self._before(self._stop, taken=False)
+        self._inside = threading.local()
+        for home, start, stop in doors(jax):
+            setattr(home, start, self._before(getattr(home, start), taken=True))
+            setattr(home, stop, self._before(getattr(home, stop), taken=False))
 
     def _before(self, function: Any, *, taken: bool) -> Callable[..., Any]:
         """The program's own call of a function; a trace of ours is ended before."""
 
         @functools.wraps(function)
         def call(*arguments: Any, **options: Any) -> Any:
-            self.stop()
-            answer = function(*arguments, **options)
-            self.taken = taken
+            if getattr(self._inside, "a_call", False):  # of ours
+                return function(*arguments, **options)
+            with self._lock:
+                self._end()
+                before, self.taken = self.taken, True  # we begin nothing meanwhile
+            after = before
+            try:
+                answer = function(*arguments, **options)
+                after = taken
+            finally:
+                self.taken = after
             return answer
 
         return call
+
+    @contextmanager
+    def _ours(self) -> Iterator[None]:
+        self._inside.a_call = True
+        try:
+            yield
+        finally:
+            self._inside.a_call = False
 
     def start(self, folder: Path) -> bool:
         """Trace at level 1, Python's own calls left out; False if the program was quicker."""
@@ -41,7 +59,8 @@ class Profiler:
             if self.taken:
                 return False
             try:
-                self._start(str(folder), profiler_options=options)
+                with self._ours():
+                    self._start(str(folder), profiler_options=options)
             except RuntimeError:  # it traces, in a way that we don't see
                 return False
             self.tracing = True
@@ -50,6 +69,18 @@ class Profiler:
     def stop(self) -> None:
         """Write the trace, if we are tracing."""
         with self._lock:
-            if self.tracing:
-                self.tracing = False
+            self._end()
+
+    def _end(self) -> None:
+        if self.tracing:
+            self.tracing = False
+            with self._ours():
                 self._stop()
+
+
+def doors(jax: Any) -> list[tuple[Any, str, str]]:
+    """Where a program's own traces begin and end: since jax 0.12 all in one class."""
+    session = getattr(jax.profiler, "ProfileSession", None)
+    if session is not None:
+        return [(session, "start", "stop")]
+    return [(home, "start_trace", "stop_trace") for home in (jax.profiler, jax._src.profiler)]

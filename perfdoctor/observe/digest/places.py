@@ -29,6 +29,8 @@ LOGGING_FUNCTIONS = re.compile(
 )
 LIBRARY_FILES = re.compile(r"/site-packages/|/dist-packages/|/lib/python3|^<|^/?zip")
 OURS = re.compile(r"/perfdoctor/(?:observe|injection|trials)/")
+OF_JAX = re.compile(r"/(?:site|dist)-packages/jax(?:lib)?/")
+PACKAGE = re.compile(r"/(?:site|dist)-packages/(\w+)/")
 INSIDE_JAX = re.compile(r"/(?:site|dist)-packages/(?:jax|jaxlib|flax|haiku|equinox|optax|chex)/")
 
 
@@ -128,3 +130,17 @@ def is_logging(frame: Frame) -> bool:
     """Whether this frame writes a log, a checkpoint or a plot."""
     file, _, function = frame
     return bool(LOGGING_FILES.search(file) or LOGGING_FUNCTIONS.search(function))
+
+
+def waiting_library(stacks: Sequence[Sequence[Frame]]) -> str:
+    """The package that waits in most of the stacks; empty if it is the user's own code, by jax."""
+    waiting = Counter(package_of(stack) for stack in stacks)
+    name, count = waiting.most_common(1)[0] if waiting else ("", 0)
+    return name if count > len(stacks) / 2 else ""
+
+
+def package_of(stack: Sequence[Frame]) -> str:
+    """The installed package, other than jax, whose code is the first that is not of jax."""
+    file = next((file for file, _, _ in stack if not OF_JAX.search(file)), "")
+    found = PACKAGE.search(file)
+    return found[1] if found else ""

@@ -17,9 +17,9 @@ from perfdoctor.observe.digest.intervals import (
     total_ms,
     union,
 )
-from perfdoctor.observe.digest.places import Activity, Code
+from perfdoctor.observe.digest.places import Activity, Code, waiting_library
 from perfdoctor.observe.digest.timeline import Timeline
-from perfdoctor.schema.recording import CompileEvent, Recording
+from perfdoctor.schema.recording import CompileEvent, Frame, Recording
 from perfdoctor.schema.run import Place, Steps
 
 FEWEST_STEPS = 5
@@ -84,6 +84,7 @@ def steps_of(timeline: Timeline, recording: Recording) -> Steps | None:
         upload_ms=total_ms(intersection(timeline.copies, included)) / count,
         callbacks=inside(timeline.callbacks, included) / count,
         callback_ms=total_ms(intersection(union(timeline.callbacks), included)) / count,
+        operations=int(contains(included, timeline.operations).sum()) / count,
         copy_ms=total_ms(intersection(timeline.device_copies, included)) / count,
         busy_shares=busy_shares(timeline, included, recording.devices),
         **parts(timeline, function, recording, included, count),  # type: ignore[arg-type]
@@ -250,6 +251,9 @@ def parts(
         seen = contains(where, instants)
         return total_ms(where) * float((sampled_as[seen] == activity).mean()) if seen.any() else 0.0
 
+    def stacks_of(where: Intervals) -> list[list[Frame]]:
+        return [recording.stacks[number] for number in numbers[contains(where, instants)]]
+
     def places(where: Intervals, activity: Activity | None = None) -> tuple[Place, ...]:
         chosen = contains(where, instants)
         if activity is not None:
@@ -274,6 +278,7 @@ def parts(
         "gc_ms": total_ms(gc) / count,
         "etl_places": places(host, "loading"),
         "wait_places": places(wait),
+        "waits_in": waiting_library(stacks_of(wait)),
         "logging_places": places(host, "logging"),
         "other_places": places(host, "other"),
     }

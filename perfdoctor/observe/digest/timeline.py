@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jaxlib import _profile_data
 
-from perfdoctor.observe.digest.intervals import NOTHING, Intervals, contains, union
+from perfdoctor.observe.digest.intervals import NOTHING, Instants, Intervals, contains, union
 
 DISPATCH = "PjitFunction("
 HOST_WAITS = ("np.asarray(jax.Array)", "BlockUntilReady", "Await")
@@ -57,6 +57,8 @@ class Timeline:
     """When a program called back to Python, one interval each."""
     device_copies: Intervals = field(default_factory=lambda: NOTHING)
     """When a device ran a copy operation of a program."""
+    operations: Instants = field(default_factory=lambda: np.empty(0, np.int64))
+    """When each operation of a program began; jax 0.8 tells none on the CPU."""
     annotated: Intervals = field(default_factory=lambda: NOTHING)
     """The steps that the program itself marks with `StepTraceAnnotation`."""
     busy_by_device: tuple[Intervals, ...] = ()
@@ -100,6 +102,7 @@ def read(trace: Path) -> Timeline | None:
         copies=union(np.concatenate([handed_over, each(everything, COPY)])),
         callbacks=pairs_of((a, b) for name, a, b in everything if CALLBACK.match(name)),
         device_copies=union((a, b) for name, a, b in everything if DEVICE_COPY.match(name)),
+        operations=operations_of(everything, on_accelerators),
         annotated=pairs_of((a, b) for name, a, b in main if name in marks),
         busy_by_device=tuple(union(busy[number]) for number in range(max(busy, default=-1) + 1)),
     )
@@ -148,6 +151,13 @@ def computing(hosts: list[list[Any]], named: list[list[Event]]) -> Busy:
             told = first < len(operations) and operations[first] <= end
             busy[device].append((operations[first] if told else begin, end))
     return busy
+
+
+def operations_of(events: list[Event], on_accelerators: list[Event]) -> Instants:
+    """The begin of each operation, of the host's threads and of accelerators."""
+    names = {name for name, _, _ in events}
+    begins = [start for name, start, _ in events if OPERATION_END + name in names]
+    return np.sort(np.asarray(begins + [start for _, start, _ in on_accelerators], np.int64))
 
 
 def executions(raw: list[Any], named: list[Event]) -> dict[int, int]:

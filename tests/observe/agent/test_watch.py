@@ -124,7 +124,7 @@ def test_an_exception_of_the_program_is_its_own(tmp_path: Path) -> None:
 
 
 def test_a_program_that_ends_before_it_is_steady_has_no_window(tmp_path: Path) -> None:
-    answer = watched(tmp_path, BEGIN + "train(p, 0.1)")
+    answer = watched(tmp_path, BEGIN + "step(p, x)")
     assert (answer.returncode, answer.stderr) == (0, "")
     seen = recording(tmp_path)
     assert seen["window"] is None
@@ -270,7 +270,7 @@ print(sorted(file.name for file in folder.iterdir() if file.name.startswith("rec
 
 
 def test_a_fork_that_exits_normally_writes_nothing(tmp_path: Path) -> None:
-    answer = watched(tmp_path, FORKING)
+    answer = watched(tmp_path, FORKING, window_s=LIMIT_S)
     assert (answer.returncode, answer.stdout) == (0, "begins\n[]\n")
     assert answer.stderr == ""
     assert (tmp_path / "recording" / "recording.json").exists()
@@ -290,7 +290,7 @@ print(sorted(os.listdir(sys.argv[1])))
 
 
 def test_a_fork_that_compiles_is_not_watched(tmp_path: Path) -> None:
-    answer = watched(tmp_path, FORKED_FIRST)
+    answer = watched(tmp_path, FORKED_FIRST, window_s=LIMIT_S)
     assert answer.returncode == 0
     assert "open-1" not in answer.stdout and "recording.json" not in answer.stdout
 
@@ -316,7 +316,7 @@ def test_a_program_that_traces_itself_ends_our_window(tmp_path: Path) -> None:
 TRACES_FIRST = f"""{BEGIN}
 with jax.profiler.trace(str(folder / "theirs")):
     p = train(p, 2.5)
-print(time.time_ns())
+    print(time.time_ns())
 train(p, until="never")
 """
 
@@ -324,11 +324,9 @@ train(p, until="never")
 def test_a_program_that_already_traces_is_waited_for(tmp_path: Path) -> None:
     answer = watched(tmp_path, TRACES_FIRST)
     assert answer.stderr == ""
-    stopped_ns = int(answer.stdout.split()[1])
-    assert recording(tmp_path)["window"]["start_ns"] > 0
+    theirs_ns = int(answer.stdout.split()[1])
+    assert recording(tmp_path)["window"]["start_ns"] > theirs_ns
     assert len(list((tmp_path / "recording" / "theirs").rglob("*.xplane.pb"))) == 1
-    # it may begin while the program still writes its trace, but not before its last step
-    assert recording(tmp_path)["window"]["end_ns"] > stopped_ns
 
 
 def jax_with(**values: Any) -> tuple[SimpleNamespace, dict[str, Any]]:

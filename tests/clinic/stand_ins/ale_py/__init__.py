@@ -1,0 +1,1 @@
+"""A stand-in for the Arcade Learning Environment: the game is in the stand-in for Gymnasium."""

@@ -1,0 +1,1 @@
+"""A stand-in for bsuite: its game of catching a ball."""

@@ -1,0 +1,5 @@
+"""Spaces of observations."""
+
+from .box import Box
+
+__all__ = ["Box"]

@@ -1,0 +1,1 @@
+"""A stand-in for Matplotlib: nothing is drawn."""

@@ -1,0 +1,1 @@
+"""`tensorflow.compat.v2` is this same stand-in."""

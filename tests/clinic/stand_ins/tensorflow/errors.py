@@ -1,0 +1,3 @@
+"""Errors of files."""
+
+NotFoundError = FileNotFoundError

@@ -1,0 +1,5 @@
+"""Names that annotations mention."""
+
+
+class Decoder:
+    """Only its name."""

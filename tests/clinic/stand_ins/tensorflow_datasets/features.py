@@ -1,0 +1,13 @@
+"""Kinds of features."""
+
+
+class Text:
+    """A string."""
+
+
+class ClassLabel:
+    """A class."""
+
+
+class Scalar:
+    """A number."""

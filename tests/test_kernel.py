@@ -1,0 +1,42 @@
+"""What a process asks of the kernel for itself, in processes of its own."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel")
+
+ORPHAN = """
+import os, sys, time
+from perfdoctor.kernel import die_with_parent
+if os.fork() == 0:
+    die_with_parent()
+    print(os.getpid(), flush=True)
+    while True:
+        time.sleep(1)
+sys.stdin.readline()
+"""
+
+
+def test_a_process_dies_with_its_parent() -> None:
+    command = [sys.executable, "-c", ORPHAN]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        assert parent.stdin is not None and parent.stdout is not None
+        orphan = int(parent.stdout.readline())
+        os.kill(orphan, 0)
+        parent.stdin.close()
+        # the pipe is held open by both: its end comes when both are gone
+        assert parent.stdout.read() == b""
+
+
+def test_a_process_offers_itself_to_the_oom_killer() -> None:
+    program = (
+        "from perfdoctor.kernel import offer_to_the_oom_killer as f;"
+        "f(); print(open('/proc/self/oom_score_adj').read())"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert int(answer.stdout) == 1000

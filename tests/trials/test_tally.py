@@ -1,0 +1,63 @@
+"""The steps of a copy, in memory that two processes share."""
+
+import mmap
+from pathlib import Path
+
+import pytest
+
+from perfdoctor.trials.tally import CALLS, COMPILES, FIRST, KEPT, SIZE_BYTES, Tally
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "tally"
+
+
+def other_side(file: Path) -> memoryview:
+    """As the copy sees it."""
+    with file.open("r+b") as shared:
+        return memoryview(mmap.mmap(shared.fileno(), SIZE_BYTES)).cast("q")
+
+
+def call(numbers: memoryview, *instants: int) -> None:
+    for instant in instants:
+        numbers[FIRST + numbers[CALLS] % KEPT] = instant
+        numbers[CALLS] += 1
+
+
+def test_nothing_is_counted_at_first(file: Path) -> None:
+    tally = Tally(file)
+    assert (tally.calls, tally.compiles, tally.since(0)) == (0, 0, [])
+    assert file.stat().st_size == SIZE_BYTES
+
+
+def test_what_one_side_counts_the_other_side_sees(file: Path) -> None:
+    tally = Tally(file)
+    numbers = other_side(file)
+    call(numbers, 10, 20, 30)
+    numbers[COMPILES] += 2
+    assert (tally.calls, tally.compiles) == (3, 2)
+    assert tally.since(0) == [10, 20, 30]
+
+
+@pytest.mark.parametrize(("number", "instants"), [(-5, [10, 20]), (1, [20]), (2, []), (9, [])])
+def test_calls_from_a_number_on(file: Path, number: int, instants: list[int]) -> None:
+    tally = Tally(file)
+    call(other_side(file), 10, 20)
+    assert tally.since(number) == instants
+
+
+def test_only_the_newest_calls_are_kept(file: Path) -> None:
+    tally = Tally(file)
+    numbers = other_side(file)
+    numbers[CALLS] = KEPT
+    call(numbers, 7, 8)
+    assert tally.calls == KEPT + 2
+    assert tally.since(KEPT) == [7, 8]
+    assert len(tally.since(0)) == KEPT
+
+
+def test_instants_of_days_fit(file: Path) -> None:
+    tally = Tally(file)
+    call(other_side(file), 10**18)
+    assert tally.since(0) == [10**18]
