@@ -94,7 +94,7 @@ def own_work_ms(steps: Steps) -> float:
 
 
 def overlapped(observation: Observation, steps: Steps) -> Gain:
-    """If the longer of device and host were all that a step takes; on a CPU they share its cores."""
+    """If the longer of device and host were all that a step takes; a CPU's cores they share."""
     longer_ms = max(steps.device_busy_ms, own_work_ms(steps), FEWEST_MS)
     if observation.backend is not None and observation.backend.platform == "cpu":
         longer_ms = max(longer_ms, steps.cpu_ms / max(1.0, observation.host.usable_cores))

@@ -60,6 +60,8 @@ LARGE_CONSTANT_BYTES = 10 * MIB
 """Smaller ones compile quickly and cost no step time."""
 LEAST_SHARE = 0.01
 """Of the step: below, it is copied while the device computes, or at once."""
+HANDLED = 0.3
+"""Of the step: a few large arrays of the state come from the host only where it is seen at work."""
 MANY = 9
 """Dispatches a step from which on the program that is read is not the step: see missing-jit."""
 SHOWN = 3
@@ -133,9 +135,12 @@ def travelling(
         return []
     if extra <= len(others):
         return others[:extra]
-    from_state = extra - len(others)
-    if from_state > len(state) / 2:
-        return others + state[:from_state]
+    from_state = state[: extra - len(others)]
+    handled = steps.exposed_other_ms >= HANDLED * steps.time_ms
+    if len(from_state) > len(state) / 2:
+        return others + from_state
+    if handled and bytes_of(from_state) > bytes_of(state) / 2:  # a table, say
+        return others + from_state
     return others
 
 
@@ -155,13 +160,15 @@ def at_rest(steps: Steps, share: float, fetched: bool) -> Gain:
 
     `share`: of the bytes that are copied, those that need not be.
 
-    At most, where the state is fetched, the host's own work overlaps with the device's again.
+    Where the state is fetched, most of what the main thread does besides is handling its arrays;
+    and at most, the host's own work overlaps with the device's again.
     """
     whole_ms = max(steps.time_ms, 1e-9)
     copying_ms = max(0.0, steps.upload_ms) * share
     waiting_ms = max(0.0, steps.exposed_wait_ms) if fetched else 0.0
     idle_ms = max(0.0, whole_ms - steps.device_busy_ms)
-    lost = min(0.98 * whole_ms, idle_ms, copying_ms + waiting_ms) / whole_ms
+    handling_ms = 0.75 * max(0.0, steps.exposed_other_ms) if fetched else 0.0
+    lost = min(0.98 * whole_ms, idle_ms, copying_ms + waiting_ms + handling_ms) / whole_ms
     hidden = min(idle_ms, steps.wait_ms) / whole_ms if fetched else 0.0
     most = min(0.98, max(lost, hidden))
     return estimated(1 / (1 - lost * 0.9), 1 / (1 - lost * 0.5), 1 / (1 - most))

@@ -4,8 +4,8 @@ python -m tests.clinic.scripts [--no-truth | --only-truth] [--rounds N] [NAME â€
 
 Each patient of tests/clinic/patients is examined by `perfdoctor check --try-fixes`. For an ill one,
 its style's healthy script and itself then run in turn as fresh processes, which share no code with
-perfdoctor (tests/clinic/truth.py): what repairing it is truly worth. A patient is scored by its cause's rank,
-by findings that are none of its causes, and by the reported gain beside the true one.
+perfdoctor (tests/clinic/truth.py): what repairing it is truly worth. A patient is scored by the
+rank of its cause, by findings that are none, and by the reported gain beside the true one.
 
 What is known is saved after each patient. `python -m tests.clinic.scripts --table` prints the table
 of what is saved.

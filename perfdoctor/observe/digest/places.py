@@ -100,8 +100,7 @@ class Code:
         file, _, function = frame
         if LOADING_FILES.search(file):
             return True
-        iterates = function.rpartition(".")[2] in LOADING_FUNCTIONS
-        return iterates and not INSIDE_JAX.search(file)
+        return function.rpartition(".")[2] in LOADING_FUNCTIONS and self.is_own(file)
 
     def own_line(self, stack: Sequence[Frame]) -> Frame | None:
         """The innermost line of the user's own code."""

@@ -29,7 +29,7 @@ FAIR_SHARE = 0.1
 """A thread that makes fewer of the calls than this share of the busiest one's is no other caller:
 an evaluation now and then."""
 OP_BY_OP = 9
-"""Dispatches for each call of the step's function from which on it is one operation of many."""
+"""Dispatches a step from which on the step's function is one operation of many."""
 LONGEST, MOST_FUNCTIONS, REGULAR = 16, 12, 0.85
 """A step holds at most so many calls of one of the functions that do most of the work, and these
 are called equally often in nearly all steps; an evaluation now and then is no part of it."""
@@ -198,7 +198,7 @@ def drained_at_both_ends(starts: Instants, waits: Intervals) -> Intervals:
     if len(waits) < FEWEST_WAITS:
         return every
     fair: Intervals = every[(every[:, 0] >= waits[0, 0]) & (every[:, 1] <= waits[-1, 1])]
-    return fair
+    return fair if len(fair) >= len(every) / 2 else every  # they came in a burst: an evaluation
 
 
 def standard_error_ms(kept: Intervals, waits: Intervals) -> float:
@@ -242,7 +242,7 @@ def parts(
 
     instants = np.asarray([instant for instant, _ in recording.samples], np.int64)
     numbers = np.asarray([number for _, number in recording.samples], np.int64)
-    code = code_of(timeline, function, recording)
+    code = code_of(timeline, function, recording, count)
     activities = np.asarray([code.activity(stack) for stack in recording.stacks], object)
     sampled_as = activities[numbers] if len(numbers) else np.zeros(0, object)
 
@@ -284,10 +284,10 @@ def parts(
     }
 
 
-def code_of(timeline: Timeline, function: str, recording: Recording) -> Code:
+def code_of(timeline: Timeline, function: str, recording: Recording, count: int) -> Code:
     """The user's code, and where in it the step is called: while it compiled, and sampled since."""
     own, calls = tuple(recording.own), timeline.dispatches[function]
-    if sum(map(len, timeline.dispatches.values())) >= OP_BY_OP * len(calls):
+    if sum(map(len, timeline.dispatches.values())) >= OP_BY_OP * count:
         return Code(own)  # the function is one operation of many, not the step
     instants = np.asarray([instant for instant, _ in recording.samples], np.int64)
     numbers = np.asarray([number for _, number in recording.samples], np.int64)
