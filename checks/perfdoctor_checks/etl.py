@@ -123,7 +123,7 @@ def least_ms(observation: Observation, steps: Steps) -> float:
 def summary(steps: Steps, taken_ms: float) -> str:
     """Where the main thread is while the device waits, or shares its cores."""
     waits = f"the device waits {steps.exposed_etl_ms:.1f} ms a step for data"
-    if taken_ms > steps.exposed_etl_ms:
+    if taken_ms > 0 and steps.exposed_etl_ms < LEAST_TAKEN * steps.time_ms:
         waits = f"loading takes {steps.etl_ms:.1f} ms a step of the cores that the step computes on"
     if not steps.etl_places:
         return waits

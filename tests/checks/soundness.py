@@ -1,5 +1,6 @@
 """What every finding must have, whichever check made it."""
 
+from perfdoctor.schema.fix import Change
 from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.report import Outcome
 from perfdoctor.trials.change import changed_workload
@@ -22,7 +23,9 @@ def assert_applicable(outcome: Outcome, observation: Observation) -> None:
     """Each change of the workload makes another workload, and a valid one."""
     workload = observation.target.workload
     for change in (fix.change for fix in outcome.fixes if fix.change is not None):
-        assert change.env or change.workload
+        assert change != Change()
+        of_a_script = change.settings or change.gc_freeze or change.cores
+        assert not of_a_script or observation.target.kind == "script"
         if change.workload:
             assert workload is not None
             assert changed_workload(workload, change) != workload

@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from perfdoctor.schema.fix import Change
 from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.program import Layer
 from perfdoctor.schema.run import Place
@@ -52,7 +53,7 @@ def test_the_fix_of_a_script_is_a_line_to_paste() -> None:
     outcome = dtype.check(script)
     assert_sound(outcome, script)
     assert outcome.fixes[0].how == 'jax.config.update("jax_enable_x64", False)'
-    assert outcome.fixes[0].change is None
+    assert outcome.fixes[0].change == Change(settings={"jax_enable_x64": False})
 
 
 def test_a_few_wide_scalars_are_no_finding() -> None:

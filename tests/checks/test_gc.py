@@ -3,6 +3,7 @@ import re
 import pytest
 from msgspec.structs import replace
 
+from perfdoctor.schema.fix import Change
 from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.workload import Process
 from perfdoctor_checks import gc
@@ -84,4 +85,4 @@ def test_advice_for_a_script_is_a_line_to_paste() -> None:
     outcome = gc.check(script)
     assert_sound(outcome, script)
     assert "gc.freeze()" in outcome.fixes[0].how
-    assert outcome.fixes[0].change is None
+    assert outcome.fixes[0].change == Change(gc_freeze=True)

@@ -48,7 +48,7 @@ def test_has_nothing_to_say_of_threads_that_serve() -> None:
 
 
 def test_the_gain_is_that_of_overlap() -> None:
-    gain = host_sync.check(waiting()).gain
+    gain = host_sync.check(waiting(cpu_ms=8.0)).gain
     assert gain is not None
     assert gain.speedup == pytest.approx(10 / 6)
     assert gain.low == pytest.approx(1 + (10 / 6 - 1) / 2)
