@@ -365,9 +365,9 @@ def test_even_steps_have_no_outliers() -> None:
 
 def test_op_by_op_no_operation_is_the_step_to_which_the_code_leads() -> None:
     calls = {f"op_{n}": every_step(n / 2, n / 2 + 0.2) for n in range(OP_BY_OP + 3)}
-    found = code_of(timeline(calls, every_step(1, 4)), "op_3", recording())
+    found = code_of(timeline(calls, every_step(1, 4)), "op_3", recording(), COUNT)
     assert found.way == {}
-    led = code_of(timeline(DISPATCHES, every_step(1, 4)), "step", recording(LOADING))
+    led = code_of(timeline(DISPATCHES, every_step(1, 4)), "step", recording(LOADING), COUNT)
     assert led.way == {(TRAIN[0], TRAIN[2]): {TRAIN[1]}}
 
 
@@ -375,7 +375,7 @@ def test_where_the_step_compiled_shows_the_way_to_it_too() -> None:
     run = recording(LOADING)
     run.samples = []
     run.calls = {"step": [[("/x/site-packages/jax/_src/pjit.py", 3, "f"), TRAIN]], "log": [[SAVE]]}
-    found = code_of(timeline(DISPATCHES, every_step(1, 4)), "step", run)
+    found = code_of(timeline(DISPATCHES, every_step(1, 4)), "step", run, COUNT)
     assert found.way == {(TRAIN[0], TRAIN[2]): {TRAIN[1]}}
 
 
