@@ -463,8 +463,12 @@ def test_a_thread_that_calls_now_and_then_is_no_other_caller() -> None:
     assert (steps.threads, steps.count) == (1, COUNT)
 
 
+def test_a_burst_of_waits_does_not_choose_the_steps() -> None:
+    assert served(DISPATCHES, waits=every_step(1, 9, 6)).count == COUNT
+
+
 def test_waits_of_one_of_several_threads_do_not_choose_the_steps() -> None:
-    waits = every_step(1, 9, 8)
+    waits = every_step(1, 9, 16)
     assert served(DISPATCHES, waits=waits).count < COUNT
     assert served(DISPATCHES, every_step(5, 6, COUNT + 1), waits=waits).count == 2 * COUNT + 1
 
