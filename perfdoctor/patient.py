@@ -1,7 +1,8 @@
 """A target that can be run: how it is launched, and how a change to it is measured."""
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -17,6 +18,7 @@ from perfdoctor.trials.change import changed_env, changed_workload
 from perfdoctor.trials.copies import play_copies
 from perfdoctor.trials.duet import play_pair
 from perfdoctor.trials.launches import play_launches
+from perfdoctor.trials.player import PlayerEnded
 from perfdoctor.trials.trial import Play
 
 HALF_OF_THE_DEVICE = {"XLA_PYTHON_CLIENT_MEM_FRACTION": ".4"}
@@ -67,29 +69,37 @@ def patient_of_script(
     started = script.launch(target, output)
     folder = ward.folder()
 
-    def launch(change: Change) -> Launch:
+    @contextmanager
+    def launched(change: Change) -> Iterator[Launch]:
         env = changed_env({**HALF_OF_THE_DEVICE, **started.env}, change, folder)
-        where = copy_of_working_directory(ward, say) if copied else None
-        return replace(started, env=env, output=None, folder=where)
+        with working_directory(ward, say) if copied else nullcontext() as where:
+            yield replace(started, env=env, output=None, folder=where)
 
     def plays(function: str) -> Mapping[Speeds, Play]:
         def play_steps(change: Change, until: float) -> list[float]:
-            return play_copies(ward, launch(Change()), launch(change), change, function, until)
+            with launched(Change()) as unchanged, launched(change) as changed:
+                return play_copies(ward, unchanged, changed, change, function, until)
 
         def play_whole(change: Change, until: float) -> list[float]:
-            return play_launches(ward, launch(Change()), launch(change), until)
+            with launched(Change()) as unchanged, launched(change) as changed:
+                return play_launches(ward, unchanged, changed, until)
 
         return {"steps": play_steps, "launch": play_whole}
 
     return Patient(started, plays)
 
 
-def copy_of_working_directory(ward: Ward, say: Callable[[str], None]) -> Path:
-    """A throw-away one; a UsageError if it can't be made."""
+@contextmanager
+def working_directory(ward: Ward, say: Callable[[str], None]) -> Iterator[Path]:
+    """A throw-away copy of it; PlayerEnded if it can't be made."""
     say("copying the working directory")
-    here, copy = Path.cwd(), ward.folder() / Path.cwd().name
+    here, folder = Path.cwd(), ward.folder()
+    copy = folder / here.name
     try:
-        shutil.copytree(here, copy, symlinks=True, ignore_dangling_symlinks=True)
-    except (OSError, shutil.Error) as error:
-        raise UsageError(f"--workdir-copy: {here} can't be copied: {error}") from None
-    return copy
+        try:
+            shutil.copytree(here, copy, symlinks=True, ignore_dangling_symlinks=True)
+        except OSError as error:  # shutil.Error is one
+            raise PlayerEnded(f"{here} can't be copied: {error}") from None
+        yield copy
+    finally:
+        ward.discard(folder)

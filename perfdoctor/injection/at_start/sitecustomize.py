@@ -6,7 +6,7 @@ import sys
 
 here = os.path.dirname(__file__)  # noqa: PTH120  # pathlib is not loaded yet, and need not be
 sys.path.remove(here)
-first, _, others = os.environ["PYTHONPATH"].partition(os.pathsep)
+_, _, others = os.environ["PYTHONPATH"].partition(os.pathsep)
 if others:
     os.environ["PYTHONPATH"] = others
 else:
