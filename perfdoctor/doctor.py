@@ -1,9 +1,7 @@
 """The road that data takes: target → observation → outcomes → trials → verdicts → report."""
 
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,14 +12,14 @@ from perfdoctor import __version__
 from perfdoctor.catalogue import Check, checks, chosen
 from perfdoctor.files import write_whole
 from perfdoctor.observe.session import observe
-from perfdoctor.patient import Patient, patient_of_script, patient_of_workload
+from perfdoctor.patient import output_of, patient_of
 from perfdoctor.processes import Ward
 from perfdoctor.report.rank import Verdict, judge, ranked
 from perfdoctor.report.summary import environment, steps
 from perfdoctor.schema.fix import Gain, Tried
-from perfdoctor.schema.observation import Observation, Target
+from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.report import CheckResult, Outcome, Report, ReportTarget
-from perfdoctor.targets.resolve import resolve
+from perfdoctor.targets.resolve import is_script, resolve
 from perfdoctor.trials.change import merged
 from perfdoctor.trials.statistics import gain_of
 from perfdoctor.trials.trial import Laboratory
@@ -57,7 +55,7 @@ class Request:
     @property
     def runs_script(self) -> bool:
         """Whether a user's program is run."""
-        return self.module is not None or str(self.target).endswith(".py")
+        return is_script(self.target, self.module)
 
     @property
     def tries_fixes(self) -> bool:
@@ -73,8 +71,8 @@ def check(request: Request, ward: Ward, say: Callable[[str], None]) -> Report:
     if isinstance(target, Observation):
         saved = ReportTarget(kind="observation", name=str(request.target), args=())
         return diagnosed(target, catalogue, request.min_gain, saved)
-    with output_of(request) as output:
-        patient = patient_of(target, request, ward, output, say)
+    with output_of(request.script_output) as output:
+        patient = patient_of(target, ward, output, say, copied=request.workdir_copy)
         share = OBSERVING_SHARE if request.tries_fixes else 1.0
         observation = observe(target, patient.launch, ward, share * request.budget_s, say)
     save(observation, request)
@@ -85,25 +83,6 @@ def check(request: Request, ward: Ward, say: Callable[[str], None]) -> Report:
         save(observation, request)
     examined = ReportTarget(kind=target.kind, name=target.name, args=target.args)
     return diagnosed(observation, catalogue, request.min_gain, examined)
-
-
-def patient_of(
-    target: Target, request: Request, ward: Ward, output: int, say: Callable[[str], None]
-) -> Patient:
-    """The target, ready to be run."""
-    if target.kind == "script":
-        return patient_of_script(target, ward, output, say, copied=request.workdir_copy)
-    return patient_of_workload(target, ward, say)
-
-
-@contextmanager
-def output_of(request: Request) -> Iterator[int]:
-    """The file descriptor that a script's output goes to."""
-    if request.script_output is None:
-        yield sys.stderr.fileno()
-        return
-    with request.script_output.open("wb") as file:
-        yield file.fileno()
 
 
 def save(observation: Observation, request: Request) -> None:

@@ -1,6 +1,7 @@
 """A target that can be run: how it is launched, and how a change to it is measured."""
 
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from perfdoctor.trials.change import changed_env, changed_workload
 from perfdoctor.trials.copies import play_copies
 from perfdoctor.trials.duet import play_pair
 from perfdoctor.trials.launches import play_launches
-from perfdoctor.trials.player import PlayerEnded
+from perfdoctor.trials.live import PlayerEnded
 from perfdoctor.trials.trial import Play
 
 HALF_OF_THE_DEVICE = {"XLA_PYTHON_CLIENT_MEM_FRACTION": ".4"}
@@ -33,6 +34,25 @@ class Patient:
     launch: Launch
     plays: Callable[[str], Mapping[Speeds, Play]]
     """How to measure a change, given the jitted function that makes the steps."""
+
+
+def patient_of(
+    target: Target, ward: Ward, output: int, say: Callable[[str], None], *, copied: bool
+) -> Patient:
+    """A target, ready to be run; `output`, `copied`: of a script."""
+    if target.kind == "script":
+        return patient_of_script(target, ward, output, say, copied=copied)
+    return patient_of_workload(target, ward, say)
+
+
+@contextmanager
+def output_of(file: Path | None) -> Iterator[int]:
+    """The file descriptor that a script's output goes to; stderr without a file."""
+    if file is None:
+        yield sys.stderr.fileno()
+        return
+    with file.open("wb") as stream:
+        yield stream.fileno()
 
 
 def patient_of_workload(target: Target, ward: Ward, say: Callable[[str], None]) -> Patient:

@@ -172,6 +172,28 @@ def tree(child: psutil.Process) -> list[psutil.Process]:
         return [child]
 
 
+def cpu_seconds(process: psutil.Process) -> float:
+    """CPU time of one process so far; 0 if it is gone."""
+    try:
+        times = process.cpu_times()
+    except psutil.Error:
+        return 0.0
+    return float(times.user + times.system)
+
+
+def peak_rss_bytes(process: psutil.Process) -> int:
+    """The most memory that one process has held; what it holds now where the kernel keeps no
+    record; 0 if it is gone.
+    """
+    with suppress(OSError):
+        for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    with suppress(psutil.Error):
+        return int(process.memory_info().rss)
+    return 0
+
+
 def suspend(child: psutil.Process) -> None:
     """Stop a process and all its descendants (SIGSTOP)."""
     for process in tree(child):

@@ -9,7 +9,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from perfdoctor.processes import Interrupted, Ward, out_of_memory, python_module, resume, suspend
+from perfdoctor.processes import (
+    Interrupted,
+    Ward,
+    cpu_seconds,
+    out_of_memory,
+    peak_rss_bytes,
+    python_module,
+    resume,
+    suspend,
+)
 
 LIMIT_S = 30.0
 """Generous: reached only where something is wrong."""
@@ -287,3 +296,26 @@ def test_other_faults_are_not_taken_for_exhausted_memory() -> None:
 
 def test_a_module_runs_in_this_interpreter() -> None:
     assert python_module("json.tool", "-h") == [sys.executable, "-m", "json.tool", "-h"]
+
+
+def test_cpu_seconds_of_this_process_grow_as_it_computes() -> None:
+    before = cpu_seconds(psutil.Process())
+    while cpu_seconds(psutil.Process()) == before:
+        sum(range(100_000))
+    assert cpu_seconds(psutil.Process()) > before
+
+
+def test_the_peak_of_memory_stays_when_the_memory_is_gone() -> None:
+    process = psutil.Process()
+    before = peak_rss_bytes(process)
+    block = bytearray(b"x" * (before + 64 * 2**20))
+    assert peak_rss_bytes(process) >= before + 32 * 2**20
+    held = peak_rss_bytes(process)
+    del block
+    assert peak_rss_bytes(process) >= held
+
+
+def test_a_process_that_is_gone_took_nothing() -> None:
+    child = psutil.Popen(["true"])
+    child.wait()
+    assert (cpu_seconds(child), peak_rss_bytes(child)) == (0.0, 0)

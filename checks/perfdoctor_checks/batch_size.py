@@ -46,6 +46,7 @@ from perfdoctor import (
     hint,
     issue,
     needed,
+    not_applicable,
     not_measured,
     ok,
 )
@@ -68,9 +69,11 @@ def check(observation: Observation) -> Outcome:
     """Reads the batch from the program."""
     steps, program = needed(observation.steps), needed(observation.program)
     batch = steps.batch_size
+    if len(program.data) == len(program.arguments):
+        return not_applicable("the step replaces none of its arguments: it does not train")
     if batch is None:
         return not_measured("the step's data have no leading size in common")
-    names = ", ".join(argument.name for argument in program.data if argument.shape)
+    names = ", ".join(argument.name for argument in program.data if argument.shape[:1] == (batch,))
     evidence = [
         Evidence(name="batch", value=batch, unit="examples", source=f"leading size of {names}"),
         Evidence(

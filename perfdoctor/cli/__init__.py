@@ -6,9 +6,9 @@ import sys
 import typer
 
 from perfdoctor import __version__
-from perfdoctor.cli import check, env, explain, listing
+from perfdoctor.cli import bench, check, env, explain, listing
 from perfdoctor.processes import Interrupted, Ward
-from perfdoctor.schema.errors import UsageError
+from perfdoctor.schema.errors import NothingMeasured, UsageError
 
 USAGE, NO_VERDICT = 2, 3
 
@@ -21,6 +21,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("check")(check.command)
+app.command("bench")(bench.command)
 app.command("explain")(explain.command)
 app.command("list")(listing.command)
 app.command("env")(env.command)
@@ -51,6 +52,9 @@ def main() -> None:
     except UsageError as error:
         print(f"perfdoctor: {error}", file=sys.stderr)
         sys.exit(USAGE)
+    except NothingMeasured as error:
+        print(f"perfdoctor: {error}", file=sys.stderr)
+        sys.exit(NO_VERDICT)
     except BrokenPipeError:  # `perfdoctor list | head`: nobody reads on, which is no error
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Interrupted:

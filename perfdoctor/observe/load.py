@@ -12,7 +12,7 @@ import psutil
 
 from perfdoctor.observe.cgroup import throttled_ms
 from perfdoctor.observe.host import read_text
-from perfdoctor.processes import tree
+from perfdoctor.processes import cpu_seconds, tree
 from perfdoctor.schema.surroundings import BusyProcess, Load
 
 SHOWN_CORES = 0.02
@@ -60,15 +60,6 @@ def read(target: psutil.Process) -> Reading:
         throttled_ms=throttled_ms(),
         names=names,
     )
-
-
-def cpu_seconds(process: psutil.Process) -> float:
-    """CPU time of one process so far; 0 if it is gone."""
-    try:
-        times = process.cpu_times()
-    except psutil.Error:
-        return 0.0
-    return float(times.user + times.system)
 
 
 def other_processes(

@@ -112,3 +112,5 @@ class Executable(Struct, frozen=True, kw_only=True):
     """How often each target is called: __cudnn$convForward, xla_ffi_python_cpu_callback, …"""
     copied_bytes: int
     """Written by plain copies, a step."""
+    hlo: str = ""
+    """Hash of the optimised program without what names files and lines."""

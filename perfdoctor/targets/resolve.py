@@ -41,6 +41,11 @@ def resolve(
     return Target(kind="workload", name=name, workload=workload.read(file))
 
 
+def is_script(name: str | None, module: str | None) -> bool:
+    """Whether the target is a user's program."""
+    return module is not None or str(name).endswith(".py")
+
+
 def read_observation(file: Path) -> Observation:
     """A saved Observation."""
     try:

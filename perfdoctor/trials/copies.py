@@ -3,42 +3,41 @@
 import math
 import random
 import subprocess
-import sys
 import time
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
-from types import TracebackType
-from typing import Self
+
+import psutil
 
 from perfdoctor.injection import injected
-from perfdoctor.injection.bootstrap import RAISED
-from perfdoctor.processes import Ward, out_of_memory, resume, suspend
+from perfdoctor.processes import Ward, peak_rss_bytes, resume, suspend, tree
 from perfdoctor.schema.fix import Change
 from perfdoctor.schema.launch import Launch
-from perfdoctor.trials.duet import enough
-from perfdoctor.trials.player import KILLED, PlayerEnded
+from perfdoctor.trials.duet import COMPILING_SLICE_S, enough
+from perfdoctor.trials.live import Live, PlayerEnded
 from perfdoctor.trials.tally import EVERY, STEPS, Tally
 
 SLICE_S, LONGEST_SLICE_S = 1.0, 15.0
 SLICE_STEPS = 8
 """In a slice, where steps take long."""
-QUIET_S = 1.0
-"""So long without a compilation, and steps made, a copy counts as steady."""
+QUIET_S, WARM_STEPS = 1.0, 3
+"""So long without a compilation, and so many steps made, a copy counts as steady."""
+NEVER_RESTS_S = 8.0
+"""A copy that has made steps for so long and still compiles will not cease to."""
 START_SHARE = 0.7
 """Of the time that is left: what the start of a pair may take."""
 POLL_S = 0.02
 
 
-class Copy:
+class Copy(Live):
     """One copy of the script; it runs until it is suspended."""
 
     def __init__(self, ward: Ward, launch: Launch, change: Change, function: str) -> None:
-        self._ward = ward
-        self._folder = ward.folder()
+        super().__init__(ward)
         self._steps, self._every = Tally(self._folder / STEPS), Tally(self._folder / EVERY)
         self.tells_steps = False
+        self.compiles_for_ever = False
         self.slices: list[tuple[int, int]] = []
         """Begin and end of each time that it ran, nanoseconds."""
         env = injected(
@@ -50,33 +49,8 @@ class Copy:
             freeze=change.gc_freeze,
             cores=change.cores,
         )
-        with self._log.open("wb") as log:
-            self._child = ward.spawn(
-                [sys.executable, *launch.command],
-                env=env,
-                cwd=launch.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+        self._start(launch, env, stdin=subprocess.DEVNULL)
         self._began_ns: int | None = time.monotonic_ns()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        if self._child in self._ward:
-            self._ward.end(self._child)
-        self._ward.discard(self._folder)
-
-    @property
-    def _log(self) -> Path:
-        return self._folder / "log"
 
     @property
     def makes_steps(self) -> bool:
@@ -87,6 +61,20 @@ class Copy:
     def compiles(self) -> int:
         """Programs compiled so far."""
         return self._steps.compiles
+
+    @property
+    def compiling_s(self) -> float:
+        """What tracing, lowering and compiling took so far."""
+        return self._steps.compiling_s
+
+    @property
+    def process(self) -> psutil.Process:
+        """The first of its processes, to be looked at."""
+        return self._child
+
+    def peak_rss_bytes(self) -> int:
+        """The most memory that its processes have held, each at its own time."""
+        return sum(peak_rss_bytes(process) for process in tree(self._child))
 
     @property
     def tally(self) -> Tally:
@@ -116,15 +104,8 @@ class Copy:
         """PlayerEnded if it has ended."""
         if self._child.poll() is None:
             return
-        raised = self._folder / RAISED
-        lines = [line for line in self._log.read_text(errors="replace").splitlines() if line]
-        lines += [raised.read_text()] if raised.exists() else []
-        if exhausted := out_of_memory(lines):
-            raise PlayerEnded(f"out of memory: {exhausted}")
-        if self._child.returncode == KILLED:
-            raise PlayerEnded("killed, as the kernel does when memory runs out")
         if self._child.returncode:
-            raise PlayerEnded((lines or [f"ended with status {self._child.returncode}"])[-1])
+            raise self._why_ended()
         raise PlayerEnded(f"the script ended after {self.tally.calls} steps; give it more")
 
     def steps_in_slices(self) -> list[float]:
@@ -186,8 +167,8 @@ def play_copies(
         Copy(ward, unchanged, Change(), function) as one,
         Copy(ward, changed, change, function) as other,
     ):
-        step_s = warm_up((one, other), until)
-        slice_s = min(LONGEST_SLICE_S, max(SLICE_S, SLICE_STEPS * step_s))
+        warm_up((one, other), until)
+        slice_s = max(slice_s_of(one), slice_s_of(other))
         ratios: list[float] = []
         while not enough(ratios, until):
             order = [one, other]
@@ -210,29 +191,61 @@ def log_ratios(one: Copy, other: Copy) -> list[float]:
     return [math.log(b / a) for a, b in zip(*rates, strict=True) if a > 0 and b > 0]
 
 
-def warm_up(copies: Sequence[Copy], until: float) -> float:
-    """Let all start at the same time, until each is steady; the longest step, in seconds."""
-    starting = list(copies)
-    start = time.monotonic()
-    limit = start + START_SHARE * (until - start)
-    quiet = dict.fromkeys(copies, (start, 0, 0))
+def warm_up(copies: Sequence[Copy], until: float) -> None:
+    """Let all start at the same time, until each is steady or is seen to compile for ever."""
+    starting = {copy: Start() for copy in copies}
+    began = time.monotonic()
+    limit = began + START_SHARE * (until - began)
     while starting:
         time.sleep(POLL_S)
-        for copy in list(starting):
+        for copy, start in list(starting.items()):
             copy.check()
-            now = time.monotonic()
-            since, compiles, calls = quiet[copy]
-            if copy.compiles != compiles or copy.tally.calls == 0:
-                quiet[copy] = (now, copy.compiles, copy.tally.calls)
-            elif now - since > QUIET_S and copy.tally.calls >= calls + 3:
+            start.note(copy.tally.calls, copy.compiles)
+            if start.is_over:
+                copy.compiles_for_ever = not start.is_quiet
                 copy.suspend()
-                starting.remove(copy)
+                del starting[copy]
         if time.monotonic() > limit:
             raise PlayerEnded("the budget ended before its gain could be measured")
     tell = all(copy.makes_steps for copy in copies)
     for copy in copies:
         copy.tells_steps = tell
-    return max(step_s(copy) for copy in copies)
+
+
+class Start:
+    """What a copy does from its launch on."""
+
+    def __init__(self) -> None:
+        self._now = self._quiet_since = time.monotonic()
+        self._first: float | None = None
+        self._compiles, self._calls, self._calls_when_quiet = 0, 0, 0
+
+    def note(self, calls: int, compiles: int) -> None:
+        """The numbers of its steps and of its compilations as they are now."""
+        self._now = time.monotonic()
+        if calls and self._first is None:
+            self._first = self._now
+        if not calls or compiles != self._compiles:
+            self._quiet_since, self._calls_when_quiet = self._now, calls
+        self._calls, self._compiles = calls, compiles
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether it makes steps and compiles nothing."""
+        made = self._calls - self._calls_when_quiet
+        return self._now - self._quiet_since > QUIET_S and made >= WARM_STEPS
+
+    @property
+    def is_over(self) -> bool:
+        """Whether waiting longer would change nothing."""
+        for_long = self._first is not None and self._now - self._first > NEVER_RESTS_S
+        return self.is_quiet or (for_long and self._calls >= WARM_STEPS)
+
+
+def slice_s_of(copy: Copy) -> float:
+    """How long it must run to be a fair sample."""
+    shortest_s = COMPILING_SLICE_S if copy.compiles_for_ever else SLICE_S
+    return min(LONGEST_SLICE_S, max(shortest_s, SLICE_STEPS * step_s(copy)))
 
 
 def step_s(copy: Copy) -> float:

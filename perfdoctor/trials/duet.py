@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from perfdoctor.processes import Ward
 from perfdoctor.schema.launch import Launch
 from perfdoctor.schema.slices import Slice
-from perfdoctor.trials.player import Player, PlayerEnded
+from perfdoctor.trials.live import PlayerEnded
+from perfdoctor.trials.player import Player
 from perfdoctor.trials.statistics import LAUNCH_SD, quantile, trimmed_mean
 
 SLICE_S = 0.5

@@ -15,11 +15,21 @@ from typing import Any
 
 from perfdoctor.injection.bootstrap import Orders
 from perfdoctor.kernel import offer_to_the_oom_killer
-from perfdoctor.trials.tally import CALLS, COMPILES, EVERY, FIRST, KEPT, SIZE_BYTES, STEPS
+from perfdoctor.trials.tally import (
+    CALLS,
+    COMPILES,
+    COMPILING_NS,
+    EVERY,
+    FIRST,
+    KEPT,
+    SIZE_BYTES,
+    STEPS,
+)
 
 SET_UP_STEPS, SET_UP_CALLS = 3, 100
 """So many steps in, or calls of anything, all that a set-up makes is alive and can be frozen."""
-COMPILED = "/jax/core/compile/backend_compile_duration"
+PHASES = "/jax/core/compile/"
+COMPILED = PHASES + "backend_compile_duration"
 ATTRIBUTES = ("lower", "trace", "eval_shape", "clear_cache", "_cache_size")
 
 
@@ -33,11 +43,7 @@ def attach(jax: Any, orders: Orders) -> None:
     count = Counting(orders["function"], steps, every, freeze=orders["freeze"])
     for name in ("jit", "pmap"):
         setattr(jax, name, count.jit(getattr(jax, name)))
-
-    def listen(name: str, seconds: float, **details: Any) -> None:
-        steps[COMPILES] += name == COMPILED
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
+    jax.monitoring.register_event_duration_secs_listener(Compiling(steps))
 
 
 def shared(orders: Orders, name: str) -> memoryview:
@@ -58,6 +64,29 @@ def impose(jax: Any, settings: dict[str, Any]) -> None:
         update(name, value)
     if settings:
         jax.config.update = update_others
+
+
+class Compiling:
+    """Counts compilations, and the time in which something was traced, lowered or compiled.
+
+    Phases contain each other: a jitted function is traced while another one is.
+    """
+
+    def __init__(self, tally: memoryview) -> None:
+        self._tally = tally
+        self._phases: list[tuple[int, int]] = []
+
+    def __call__(self, name: str, seconds: float, **details: Any) -> None:
+        if not name.startswith(PHASES):
+            return
+        end = time.monotonic_ns()
+        begin = end - int(seconds * 1e9)
+        while self._phases and self._phases[-1][0] >= begin:
+            inner_begin, inner_end = self._phases.pop()
+            self._tally[COMPILING_NS] -= inner_end - inner_begin
+        self._phases.append((begin, end))
+        self._tally[COMPILING_NS] += end - begin
+        self._tally[COMPILES] += name == COMPILED
 
 
 class Counting:

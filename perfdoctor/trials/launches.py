@@ -9,7 +9,7 @@ import psutil
 
 from perfdoctor.processes import Ward, out_of_memory
 from perfdoctor.schema.launch import Launch
-from perfdoctor.trials.player import PlayerEnded
+from perfdoctor.trials.live import PlayerEnded
 
 ROUNDS = 3
 """Runs of each: the fewest from which their scatter can be told."""

@@ -3,57 +3,23 @@
 import os
 import select
 import subprocess
-import sys
 import time
-from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import msgspec
 
-from perfdoctor.processes import Ward, out_of_memory, resume, suspend
+from perfdoctor.processes import Ward, resume, suspend
 from perfdoctor.schema.launch import Launch
 from perfdoctor.schema.slices import Slice
-
-KILLED = -9
-
-
-class PlayerEnded(Exception):
-    """The process ended, or did not answer, when it was to run; the message says why."""
+from perfdoctor.trials.live import Live, PlayerEnded
 
 
-class Player:
-    """One live process of a pair; suspended whenever it has nothing to do."""
+class Player(Live):
+    """A process of a pair that obeys; suspended whenever it has nothing to do."""
 
     def __init__(self, ward: Ward, launch: Launch) -> None:
-        self._ward = ward
-        self._folder = ward.folder()
+        super().__init__(ward)
         self._answers = b""
-        with self._log.open("wb") as log:
-            self._child = ward.spawn(
-                [sys.executable, *launch.command],
-                env=launch.env,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-            )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        if self._child in self._ward:
-            self._ward.end(self._child)
-        self._ward.discard(self._folder)
-
-    @property
-    def _log(self) -> Path:
-        return self._folder / "log"
+        self._start(launch, launch.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def ask(self, steps: int) -> None:
         """Let it run so many steps; `answer` waits for their end."""
@@ -89,10 +55,4 @@ class Player:
 
     def _ended(self) -> PlayerEnded:
         self._ward.end(self._child, grace_s=0)
-        code = self._child.returncode
-        lines = self._log.read_text(errors="replace").strip().splitlines()
-        if exhausted := out_of_memory(lines):
-            return PlayerEnded(f"out of memory: {exhausted}")
-        if code == KILLED:
-            return PlayerEnded("killed, as the kernel does when memory runs out")
-        return PlayerEnded(lines[-1] if lines else f"ended with status {code}")
+        return self._why_ended()

@@ -1,7 +1,7 @@
 """The steps that a copy of a script has made, in memory that it shares with us.
 
-Numbers of 64 bits: the calls so far, the compilations so far, and the instants of the newest calls
-(`time.monotonic_ns`), each in its place modulo `KEPT`.
+Numbers of 64 bits: the calls so far, the compilations so far and what they took in nanoseconds, and
+the instants of the newest calls (`time.monotonic_ns`), each in its place modulo `KEPT`.
 """
 
 import mmap
@@ -9,7 +9,7 @@ from pathlib import Path
 
 STEPS, EVERY = "tally", "tally-of-all"
 """Files in the folder of a copy: the calls of its step, and of all that it has jitted."""
-CALLS, COMPILES, FIRST = 0, 1, 2
+CALLS, COMPILES, COMPILING_NS, FIRST = 0, 1, 2, 3
 KEPT = 1 << 18
 """Calls whose instants are kept: a slice of 10 s with steps of 40 µs."""
 SIZE_BYTES = 8 * (FIRST + KEPT)
@@ -34,6 +34,11 @@ class Tally:
     def compiles(self) -> int:
         """Programs compiled so far."""
         return int(self._numbers[COMPILES])
+
+    @property
+    def compiling_s(self) -> float:
+        """What tracing, lowering and compiling took so far."""
+        return int(self._numbers[COMPILING_NS]) / 1e9
 
     def since(self, call: int) -> list[int]:
         """The instants of the calls from this number on, as far as they are kept; nanoseconds."""

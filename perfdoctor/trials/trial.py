@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from perfdoctor.schema.fix import Change, Fix, Gain, Speeds, Tried
-from perfdoctor.trials.player import PlayerEnded
+from perfdoctor.trials.live import PlayerEnded
 from perfdoctor.trials.statistics import LOOKS, clear, gain_of
 
 PAIR_S = 14.0

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from perfdoctor.processes import Ward
 from perfdoctor.schema.fix import Change
 from perfdoctor.schema.launch import Launch
-from perfdoctor.trials.copies import Copy, log_ratios, play_copies, progress, step_s
+from perfdoctor.trials.copies import QUIET_S, Copy, Start, log_ratios, play_copies, progress, step_s
 from perfdoctor.trials.duet import FEWEST_ROUNDS
-from perfdoctor.trials.player import PlayerEnded
+from perfdoctor.trials.live import PlayerEnded
 
 LIMIT_S = 120.0
 """Generous: reached only where something is wrong."""
@@ -144,6 +144,35 @@ def test_the_length_of_a_step_is_that_of_most() -> None:
     assert step_s(ran([], [5])) == step_s(ran([], [])) == 0.0
 
 
+def started(monkeypatch: pytest.MonkeyPatch, *notes: tuple[float, int, int]) -> Start:
+    """After what was noted: the instant, its steps, its compilations."""
+    instants = iter([0.0, *(instant for instant, _, _ in notes)])
+    monkeypatch.setattr(time, "monotonic", lambda: next(instants))
+    start = Start()
+    for _, calls, compiles in notes:
+        start.note(calls, compiles)
+    return start
+
+
+def test_a_copy_is_warm_when_it_makes_steps_and_compiles_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    late = 2 + 2 * QUIET_S
+    assert started(monkeypatch, (1, 1, 5), (2, 2, 5), (late, 50, 5)).is_quiet
+    assert not started(monkeypatch, (1, 1, 5), (2, 2, 5), (late, 50, 6)).is_quiet
+    assert not started(monkeypatch, (1, 1, 5), (late, 2, 5)).is_quiet  # too few steps
+    assert not started(monkeypatch, (1, 0, 5), (60, 0, 5)).is_over  # it makes none
+
+
+def test_a_copy_that_never_ceases_to_compile_is_over_its_start_at_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    notes = [(1.0 + second, 10 * second, second) for second in range(1, 60)]
+    assert not started(monkeypatch, *notes[:3]).is_over
+    endless = started(monkeypatch, *notes)
+    assert endless.is_over and not endless.is_quiet
+
+
 @dataclass
 class Place:
     """A folder for a script, and how it is launched."""
@@ -256,6 +285,15 @@ def test_where_the_step_is_not_told_all_jitted_calls_together_are_compared(place
     with Ward() as ward:
         little, much = place.launch(FOR_EVER), place.launch(FOR_EVER, WORK="3")
         assert sum(play_copies(ward, much, little, Change(), "convolve", soon())) > 0
+
+
+COMPILES_FOR_EVER = FOR_EVER.replace("x = step(x)\n", "x = jax.jit(lambda x: x + 1)(step(x))\n")
+
+
+def test_a_script_that_compiles_in_each_step_is_compared_all_the_same(place: Place) -> None:
+    with Ward() as ward:
+        start = place.launch(COMPILES_FOR_EVER)
+        assert len(play_copies(ward, start, start, Change(), "step", soon())) >= FEWEST_ROUNDS
 
 
 def test_a_script_that_jits_nothing_ends_the_trial(place: Place) -> None:

@@ -23,7 +23,8 @@ from perfdoctor.trials.duet import (
     steady,
     warm_up,
 )
-from perfdoctor.trials.player import Player, PlayerEnded
+from perfdoctor.trials.live import PlayerEnded
+from perfdoctor.trials.player import Player
 
 PROGRAM = """
 import json, sys

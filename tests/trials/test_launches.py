@@ -8,7 +8,7 @@ import pytest
 from perfdoctor.processes import Ward
 from perfdoctor.schema.launch import Launch
 from perfdoctor.trials.launches import ROUNDS, play_launches, run_s
-from perfdoctor.trials.player import PlayerEnded
+from perfdoctor.trials.live import PlayerEnded
 
 LIMIT_S = 60.0
 """Generous: reached only where something is wrong."""

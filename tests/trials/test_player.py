@@ -8,7 +8,8 @@ import pytest
 from perfdoctor.processes import Ward
 from perfdoctor.schema.launch import Launch
 from perfdoctor.schema.slices import Slice
-from perfdoctor.trials.player import Player, PlayerEnded
+from perfdoctor.trials.live import PlayerEnded
+from perfdoctor.trials.player import Player
 
 LIMIT_S = 30.0
 """Generous: reached only where something is wrong."""

@@ -9,7 +9,7 @@ import pytest
 from perfdoctor.schema.fix import Change, Fix, Speeds
 from perfdoctor.schema.workload import Workload
 from perfdoctor.trials.change import changed_workload
-from perfdoctor.trials.player import PlayerEnded
+from perfdoctor.trials.live import PlayerEnded
 from perfdoctor.trials.statistics import LOOKS
 from perfdoctor.trials.trial import Laboratory, Play, Trial, record, speedup
 

@@ -1,5 +1,6 @@
 """XLA's account of the step: cost, memory, and what its optimised program calls and copies."""
 
+import hashlib
 import math
 import re
 from collections import Counter
@@ -11,6 +12,13 @@ from perfdoctor.schema.recording import ExecutableRecord, Recording
 TARGET = re.compile(r'custom_call_target="([^"]+)"')
 COPY = re.compile(r"= (\w+)\[([\d,]*)\]\S* copy\(")
 BITS = re.compile(r"\d+")
+PLACES = re.compile(
+    r""",?\ ?metadata=\{(?:"[^"]*"|[^"}])*\}
+    | ^(?:FileNames|FunctionNames|FileLocations|StackFrames)$
+    | ^\d+\ .*$""",
+    re.MULTILINE | re.VERBOSE,
+)
+"""Of the source code: in each operation, and in tables before the first."""
 
 
 def executable_of(folder: Path, function: str, recording: Recording) -> Executable | None:
@@ -28,7 +36,14 @@ def executable_of(folder: Path, function: str, recording: Recording) -> Executab
         temp_bytes=record.temp_bytes,
         custom_calls=dict(Counter(TARGET.findall(text))),
         copied_bytes=sum(size(dtype, shape) for dtype, shape in COPY.findall(text)),
+        hlo=hashed(text),
     )
+
+
+def hashed(text: str) -> str:
+    """The same for the same program, wherever in the source code its operations stand."""
+    lines = (line for line in PLACES.sub("", text).splitlines() if line.strip())
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
 def is_of(record: ExecutableRecord, function: str) -> bool:

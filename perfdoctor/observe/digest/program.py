@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,10 @@ from perfdoctor.observe.digest.places import Code
 from perfdoctor.schema.program import Argument, Program
 
 NAME = re.compile(r'^loc\("?([^"]*)"?\)$')
+ROOT = re.compile(r"[\[.]")
+"""What divides the name of an argument from those of its parts: params['dense'], batch.image."""
+RANDOM_KEYS = (((2,), "ui32"), ((4,), "ui32"))
+"""Of threefry, and of rbg."""
 
 
 def read(dumps: Path, function: str, code: Code | None = None) -> Program | None:
@@ -116,6 +120,14 @@ def shape_and_dtype(tensor: Any) -> tuple[tuple[int, ...], str]:
 
 
 def batch_size(program: Program) -> int | None:
-    """The leading size that the step's data have in common; None if they have none."""
-    leading = {argument.shape[0] for argument in program.data if argument.shape}
-    return leading.pop() if len(leading) == 1 else None
+    """The leading size that the step's data have in common; None if it can't be told.
+
+    No data are random keys, and the arrays of an argument that differ in it: a network which the
+    step only reads.
+    """
+    leading: defaultdict[str, set[int]] = defaultdict(set)
+    for argument in program.data:
+        if argument.shape and (argument.shape, argument.dtype) not in RANDOM_KEYS:
+            leading[ROOT.split(argument.name)[0]].add(argument.shape[0])
+    sizes = {size for each in leading.values() if len(each) == 1 for size in each}
+    return sizes.pop() if len(sizes) == 1 else None

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfdoctor.observe.agent.executables import account
-from perfdoctor.observe.digest.executable import executable_of, is_of, size
+from perfdoctor.observe.digest.executable import executable_of, hashed, is_of, size
 from perfdoctor.schema.program import Executable
 from perfdoctor.schema.recording import ExecutableRecord, Recording
 
@@ -146,3 +146,27 @@ def test_a_callback_shows_in_the_program_that_the_installed_jax_compiles(tmp_pat
     mine = found(tmp_path, "step", seen)
     assert mine is not None
     assert any("callback" in target for target in mine.custom_calls)
+
+
+def compiled(source: str, name: str) -> str:
+    """The optimised program of the function `step` of a source text, as a file of that name."""
+    scope: dict[str, Any] = {}
+    exec(compile(source, name, "exec"), scope)
+    lowered = jax.jit(scope["step"]).lower(jnp.ones((8, 8)))
+    return str(lowered.compile().runtime_executable().hlo_modules()[0].to_string())
+
+
+STEP = "import jax.numpy as jnp\ndef step(x):\n    return jnp.tanh(x @ x).sum()\n"
+
+
+def test_the_hash_of_a_program_does_not_depend_on_where_it_is_written() -> None:
+    plain = compiled(STEP, "train.py")
+    moved = compiled("# a comment\n\n" + STEP, "elsewhere.py")
+    assert plain != moved
+    assert hashed(plain) == hashed(moved)
+    assert "train.py" in plain
+
+
+def test_the_hash_of_another_program_differs() -> None:
+    other = compiled(STEP.replace("tanh", "sin"), "train.py")
+    assert hashed(compiled(STEP, "train.py")) != hashed(other)

@@ -149,13 +149,20 @@ def test_a_constant_inside_a_loop_is_found() -> None:
 
 def with_arguments(*shapes: tuple[int, ...], results: int = 0) -> Program:
     """The first `results` arguments are replaced by results."""
-    kinds = tuple((shape, "f32") for shape in shapes)
+    return of_data(*((f"x{number}", shape) for number, shape in enumerate(shapes)), results=results)
+
+
+def of_data(
+    *arguments: tuple[str, tuple[int, ...]], dtype: str = "f32", results: int = 0
+) -> Program:
+    """Names and shapes; the first `results` of them are replaced by results."""
     return Program(
         function="step",
         arguments=tuple(
-            Argument(name="x", shape=shape, dtype="f32", donated=False) for shape in shapes
+            Argument(name=name, shape=shape, dtype=dtype, donated=False)
+            for name, shape in arguments
         ),
-        results=kinds[:results],
+        results=tuple((shape, dtype) for _, shape in arguments)[:results],
         operations={},
         elements_by_dtype={},
     )
@@ -201,3 +208,21 @@ def test_a_step_is_found_where_the_installed_jax_dumps_it(tmp_path: Path, name: 
 
 def test_no_program_where_none_was_dumped(tmp_path: Path) -> None:
     assert read(tmp_path, "step") is None
+
+
+def test_a_network_that_the_step_only_reads_is_no_data() -> None:
+    network = [("critic[0][0]", (64, 384)), ("critic[0][1]", (384,)), ("critic[1][0]", (384, 1))]
+    assert batch_size(of_data(*network, ("noise", (4, 32)))) == 4
+    assert batch_size(of_data(*network)) is None
+
+
+def test_the_parts_of_a_batch_have_one_leading_size() -> None:
+    batch = [("batch['image']", (16, 8, 8)), ("batch['label']", (16,)), ("batch['id']", (16,))]
+    assert batch_size(of_data(*batch)) == 16
+    assert batch_size(of_data(*batch, ("table", (5000, 8)))) is None
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_a_random_key_is_no_data(size: int) -> None:
+    assert batch_size(of_data(("key", (size,)), ("tokens", (8, 32)), dtype="ui32")) == 8
+    assert batch_size(of_data(("key", (size,)), dtype="ui32")) is None

@@ -1,0 +1,118 @@
+"""What `perfdoctor bench` measures, saves and compares (`perfdoctor.benchmark/1`)."""
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from perfdoctor.schema.report import ReportTarget
+from perfdoctor.schema.workload import Workload
+
+BENCHMARK_SCHEMA = "perfdoctor.benchmark/1"
+
+
+class LaunchRecord(Struct, frozen=True, kw_only=True):
+    """One fresh process that trained until it was steady, and then for some seconds."""
+
+    steps: int
+    """Timed, from the begin of one to the begin of the next."""
+    mean_ms: float
+    median_ms: float
+    p95_ms: float
+    cpu_ms: float
+    """CPU time of its process tree a step."""
+    compiles: int
+    """Programs compiled until it was steady."""
+    compile_s: float
+    """Tracing, lowering and compiling them."""
+    first_step_s: float
+    """From the launch until the second step began: the first one is dispatched then."""
+    peak_rss_bytes: int
+    """The most memory that its process tree held at once."""
+    steady: bool
+    """Whether it ceased to compile, and both halves of the timed steps agree."""
+    other_cores: float
+    """CPU time that everything else took meanwhile, over wall time."""
+    throttled_ms: float
+    """Meanwhile held back by the cgroup's quota."""
+    shape_ms: tuple[float, ...]
+    """Means of consecutive steps: what a plot of them shows."""
+
+
+class Metric(Struct, frozen=True, kw_only=True):
+    """A number with its 95 % interval over launches, or without one if it was seen once."""
+
+    name: str
+    unit: str
+    better: Literal["lower", "higher"]
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+class Exact(Struct, frozen=True, kw_only=True):
+    """What no noise touches: the same program has the same numbers in each run."""
+
+    flops: float | None
+    bytes_accessed: float | None
+    """By XLA's account of the step, as it compiled it."""
+    temp_bytes: int
+    hlo: str
+    """Hash of the optimised program without the names of files and lines."""
+    compiles: int | None
+    """Programs compiled until a launch was steady; None if launches differ in it."""
+    dispatches: float
+    """Jitted functions called a step, rounded to a hundredth."""
+
+
+class Fingerprint(Struct, frozen=True, kw_only=True):
+    """What must be the same for the numbers of two times to be comparable."""
+
+    cpu: str
+    cores: float
+    """That may be used: the affinity mask and the cgroup's quota count."""
+    vector_sets: tuple[str, ...]
+    accelerators: tuple[str, ...]
+    driver: str | None
+    python: str
+    jaxlib: str
+    variables: dict[str, str]
+    """Of the environment, those that bear on performance: XLA_FLAGS, OMP_NUM_THREADS, …"""
+
+
+class Source(Struct, frozen=True, kw_only=True):
+    """The state of the git repository in which the target lies."""
+
+    commit: str
+    dirty: bool
+    """Whether tracked files differ from the commit."""
+
+
+class Recipe(Struct, frozen=True, kw_only=True):
+    """What to run to measure the same again."""
+
+    name: str | None
+    """TARGET as it was given."""
+    module: str | None
+    arguments: tuple[str, ...]
+    workload: Workload | None
+    """All of it, seed included, if the target is one."""
+
+
+class Benchmark(Struct, frozen=True, kw_only=True):
+    """The whole measurement; every renderer reads this and nothing else."""
+
+    schema: Literal["perfdoctor.benchmark/1"]
+    perfdoctor: str
+    created: str
+    target: ReportTarget
+    recipe: Recipe
+    fingerprint: Fingerprint
+    environment: dict[str, Any]
+    source: Source | None
+    launches: tuple[LaunchRecord, ...]
+    complete: bool
+    """False while launches are still to come, or if it was interrupted."""
+    metrics: tuple[Metric, ...]
+    exact: Exact | None
+    warnings: tuple[str, ...]
+    """Why the numbers can't be trusted, if so."""

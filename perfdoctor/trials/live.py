@@ -1,0 +1,62 @@
+"""A child that a trial keeps alive: its launch, its log, why it ended, its end."""
+
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from perfdoctor.injection.bootstrap import RAISED
+from perfdoctor.processes import Ward, out_of_memory
+from perfdoctor.schema.launch import Launch
+
+KILLED = -9
+
+
+class PlayerEnded(Exception):
+    """The process ended, or did not answer, when it was to run; the message says why."""
+
+
+class Live:
+    """One live process of a pair; it ends with the block, and its folder goes with it."""
+
+    def __init__(self, ward: Ward) -> None:
+        self._ward = ward
+        self._folder = ward.folder()
+
+    def _start(self, launch: Launch, env: dict[str, str], **streams: Any) -> None:
+        """Launch it; what it writes goes to its log, but for other `streams`."""
+        with self._log.open("wb") as log:
+            self._child = self._ward.spawn(
+                [sys.executable, *launch.command],
+                env=env,
+                cwd=launch.folder,
+                **{"stdout": log, "stderr": log, **streams},
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        if self._child in self._ward:
+            self._ward.end(self._child)
+        self._ward.discard(self._folder)
+
+    @property
+    def _log(self) -> Path:
+        return self._folder / "log"
+
+    def _why_ended(self) -> PlayerEnded:
+        """What its log, its own note and its status say."""
+        code, raised = self._child.returncode, self._folder / RAISED
+        lines = [line for line in self._log.read_text(errors="replace").splitlines() if line]
+        lines += [raised.read_text()] if raised.exists() else []
+        if exhausted := out_of_memory(lines):
+            return PlayerEnded(f"out of memory: {exhausted}")
+        if code == KILLED:
+            return PlayerEnded("killed, as the kernel does when memory runs out")
+        return PlayerEnded(lines[-1] if lines else f"ended with status {code}")
