@@ -98,6 +98,46 @@ class Recipe(Struct, frozen=True, kw_only=True):
     """All of it, seed included, if the target is one."""
 
 
+class Compared(Struct, frozen=True, kw_only=True):
+    """A metric of the candidate against the baseline; changes are relative: 0.05 is 5 % more."""
+
+    name: str
+    gated: bool
+    """Whether it decides; else it is only told."""
+    verdict: Literal["regressed", "pass", "improved", "inconclusive"] | None
+    """None: not gated."""
+    change: float
+    low: float
+    high: float
+    visible: float
+    """The smallest slowdown that would have been found."""
+
+
+class ExactChange(Struct, frozen=True, kw_only=True):
+    """Something that no noise touches and that is not as it was."""
+
+    name: str
+    before: float | str | None
+    after: float | str | None
+
+
+class Comparison(Struct, frozen=True, kw_only=True):
+    """The candidate against a baseline."""
+
+    against: str
+    how: Literal["live pairs", "saved numbers"]
+    threshold: float
+    verdict: Literal["regressed", "pass", "improved", "inconclusive", "incomparable"]
+    summary: str
+    """The verdict in a sentence, with what would decide it if nothing did."""
+    pairs: int
+    seconds: float
+    metrics: tuple[Compared, ...]
+    exact: tuple[ExactChange, ...]
+    causes: tuple[str, ...]
+    """What the diagnoses of the two differ in."""
+
+
 class Benchmark(Struct, frozen=True, kw_only=True):
     """The whole measurement; every renderer reads this and nothing else."""
 
@@ -116,3 +156,4 @@ class Benchmark(Struct, frozen=True, kw_only=True):
     exact: Exact | None
     warnings: tuple[str, ...]
     """Why the numbers can't be trusted, if so."""
+    comparison: Comparison | None = None

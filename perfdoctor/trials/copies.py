@@ -242,9 +242,9 @@ class Start:
         return self.is_quiet or (for_long and self._calls >= WARM_STEPS)
 
 
-def slice_s_of(copy: Copy) -> float:
+def slice_s_of(copy: Copy, shortest_s: float = SLICE_S) -> float:
     """How long it must run to be a fair sample."""
-    shortest_s = COMPILING_SLICE_S if copy.compiles_for_ever else SLICE_S
+    shortest_s = COMPILING_SLICE_S if copy.compiles_for_ever else shortest_s
     return min(LONGEST_SLICE_S, max(shortest_s, SLICE_STEPS * step_s(copy)))
 
 

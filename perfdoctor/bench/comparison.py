@@ -1,0 +1,167 @@
+"""Pairs of a baseline and a candidate, until it is clear whether the candidate is slower."""
+
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from perfdoctor.bench.decision import LOOKS, Estimate, Verdict, estimate, verdict
+from perfdoctor.bench.pairs import Pair
+from perfdoctor.schema.benchmark import Compared, Comparison, Exact, ExactChange
+from perfdoctor.schema.errors import NothingMeasured
+from perfdoctor.trials.live import PlayerEnded
+
+OfAll = Literal["regressed", "pass", "improved", "inconclusive"]
+GATED = ("step_time", "compile_time")
+TOLD = ("cpu_time", "first_step", "peak_memory")
+NAMES = {
+    "step_time": "step",
+    "compile_time": "compilation",
+    "cpu_time": "CPU time of a step",
+    "first_step": "time to the first step",
+    "peak_memory": "peak memory",
+}
+
+
+def compared(
+    play: Callable[[float], Pair],
+    against: str,
+    threshold: float,
+    until: float,
+    say: Callable[[str], None],
+) -> Comparison:
+    """Play pairs and look at them, up to the last of LOOKS or the end of the budget.
+
+    `play`: one pair, that has to be over by an instant of time.monotonic(). Raises NothingMeasured
+    if not even the first one could be.
+    """
+    start = time.monotonic()
+    pairs: list[Pair] = []
+    longest_s, why_ended = 0.0, ""
+    for count in LOOKS:
+        while len(pairs) < count and not why_ended:
+            if time.monotonic() + longest_s > until:
+                why_ended = "the budget ended"
+                break
+            say(f"pair {len(pairs) + 1}")
+            began = time.monotonic()
+            try:
+                pairs.append(play(until))
+            except PlayerEnded as error:
+                why_ended = str(error)
+            longest_s = max(longest_s, time.monotonic() - began)
+        if why_ended or decided(looked_at(pairs), threshold):
+            break
+    if len(pairs) < 2:
+        raise NothingMeasured(f"no comparison: {why_ended} before two pairs were measured")
+    return judged(pairs, against, threshold, time.monotonic() - start, why_ended)
+
+
+def looked_at(pairs: Sequence[Pair]) -> dict[str, Estimate]:
+    """What the pairs say of each metric; a number of pairs between two LOOKS is the later one."""
+    look = min(bisect_left(LOOKS, len(pairs)), len(LOOKS) - 1)
+    return {
+        name: estimate(
+            [pair.contrasts[name] for pair in pairs],
+            [pair.controls[name] for pair in pairs],
+            look,
+            metrics=len(GATED),
+        )
+        for name in (*GATED, *TOLD)
+        if all(name in pair.contrasts for pair in pairs)
+    }
+
+
+def decided(found: Mapping[str, Estimate], threshold: float) -> bool:
+    """Whether there is a verdict on each gated metric, or one of them is worse."""
+    verdicts = [verdict_on(found[name], threshold) for name in GATED if name in found]
+    return "regressed" in verdicts or None not in verdicts
+
+
+def verdict_on(found: Estimate, threshold: float) -> Verdict | None:
+    """Of a metric; none where the control fails."""
+    return verdict(found, threshold) if found.control_holds else None
+
+
+def judged(
+    pairs: Sequence[Pair], against: str, threshold: float, seconds: float, why_ended: str
+) -> Comparison:
+    """All that the pairs say."""
+    found = looked_at(pairs)
+    verdicts = {name: verdict_on(found[name], threshold) for name in GATED if name in found}
+    overall: OfAll = "pass"
+    if "regressed" in verdicts.values():
+        overall = "regressed"
+    elif None in verdicts.values():
+        overall = "inconclusive"
+    elif "improved" in verdicts.values():
+        overall = "improved"
+    undecided = [name for name, answer in verdicts.items() if answer is None]
+    if overall == "inconclusive":
+        summary = what_is_open(found[undecided[0]], undecided[0], threshold, seconds, why_ended)
+    else:
+        names = [name for name, answer in verdicts.items() if answer == overall]
+        summary = "; ".join(told(name, found[name]) for name in names)
+    return Comparison(
+        against=against,
+        how="live pairs",
+        threshold=threshold,
+        verdict=overall,
+        summary=summary,
+        pairs=len(pairs),
+        seconds=seconds,
+        metrics=tuple(
+            Compared(
+                name=name,
+                gated=name in verdicts,
+                verdict=(verdicts[name] or "inconclusive") if name in verdicts else None,
+                change=each.change,
+                low=each.low,
+                high=each.high,
+                visible=each.visible,
+            )
+            for name, each in found.items()
+        ),
+        exact=(),
+        causes=(),
+    )
+
+
+def told(name: str, found: Estimate) -> str:
+    """A change with its interval, in words."""
+    direction = "longer" if found.change >= 0 else "shorter"
+    change = f"{NAMES[name]} {abs(found.change):.1%} {direction}"
+    return f"{change} ({found.low:+.1%} to {found.high:+.1%})"
+
+
+def what_is_open(
+    found: Estimate, name: str, threshold: float, seconds: float, why_ended: str
+) -> str:
+    """Why there is no verdict on a metric, and what would bring one."""
+    if not found.control_holds:
+        return (
+            f"two launches of the baseline itself differ by {abs(found.control):.1%} in "
+            f"{NAMES[name]}, so nothing is claimed; is the machine busy?"
+        )
+    half = found.high - found.change
+    gap = max(abs(threshold - found.change), threshold / 4)
+    needed_s = seconds * max(1.0, (half / gap) ** 2)
+    ended = f" when {why_ended}" if why_ended else ""
+    return (
+        f"{told(name, found)} after {found.pairs} pairs{ended}: open; a slowdown of "
+        f"{found.visible:.1%} would have been found, and about {needed_s:.0f} s would decide it"
+    )
+
+
+def exact_changes(before: Exact | None, after: Exact | None) -> tuple[ExactChange, ...]:
+    """What no noise touches, where it differs."""
+    if before is None or after is None:
+        return ()
+    old, new = msgspec.structs.asdict(before), msgspec.structs.asdict(after)
+    return tuple(
+        ExactChange(name=name, before=old[name], after=new[name])
+        for name in old
+        if old[name] != new[name]
+    )
