@@ -2,7 +2,10 @@
 
 import math
 import time
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from statistics import fmean, median
 
 import numpy as np
@@ -24,30 +27,46 @@ SHAPE = 60
 """Points of the plot."""
 
 
-def measured(
-    ward: Ward, launch: Launch, function: str, stride: float, until: float
-) -> LaunchRecord:
-    """One launch; `stride`: calls of the function a step. Raises PlayerEnded."""
-    began_ns = time.monotonic_ns()
-    with Copy(ward, launch, Change(), function) as copy:
-        warm_up([copy], until)
-        compiles, compile_s, calls = copy.compiles, copy.compiling_s, copy.tally.calls
-        before = load.read(copy.process)
-        copy.run(min(LONGEST_S, max(TIMED_S, FEWEST_STEPS * stride * step_s(copy))))
-        meanwhile = load.between(before, load.read(copy.process))
-        times_ms = step_times_ms(copy.tally.since(calls), stride)
+@dataclass(frozen=True)
+class Side:
+    """What is measured: a program and its step."""
+
+    launch: Launch
+    function: str
+    """The jitted function whose calls make the steps."""
+    stride: float
+    """Its calls a step."""
+
+
+class Timing:
+    """A copy of a side from its warm-up on: what it had done until then, and does while timed."""
+
+    def __init__(self, copy: Copy, side: Side, launched_ns: int) -> None:
+        self._copy, self._stride = copy, side.stride
+        self._compiles, self._compile_s = copy.compiles, copy.compiling_s
+        second = min(math.ceil(side.stride), copy.tally.calls - 1)
+        self._first_step_s = (copy.tally.since(0)[second] - launched_ns) / 1e9
+        self._slices = len(copy.slices)
+        self._before = load.read(copy.process)
+
+    def record(self) -> LaunchRecord:
+        """After it was timed. Raises PlayerEnded if it made too few steps to tell."""
+        copy = self._copy
+        meanwhile = load.between(self._before, load.read(copy.process))
+        ran = copy.slices[self._slices :]
+        times_ms = step_times_ms(copy.tally.since(0), ran, self._stride)
         if len(times_ms) < 2:
             raise PlayerEnded(f"it made {len(times_ms)} steps in {meanwhile.seconds:.0f} s")
-        second_ns = copy.tally.since(0)[math.ceil(stride)]
+        ran_s = sum(end - begin for begin, end in ran) / 1e9
         return LaunchRecord(
             steps=len(times_ms),
             mean_ms=fmean(times_ms),
             median_ms=median(times_ms),
             p95_ms=float(np.quantile(times_ms, 0.95)),
-            cpu_ms=meanwhile.own_cores * fmean(times_ms),
-            compiles=compiles,
-            compile_s=compile_s,
-            first_step_s=(second_ns - began_ns) / 1e9,
+            cpu_ms=meanwhile.own_cores * meanwhile.seconds / ran_s * fmean(times_ms),
+            compiles=self._compiles,
+            compile_s=self._compile_s,
+            first_step_s=self._first_step_s,
             peak_rss_bytes=copy.peak_rss_bytes(),
             steady=not copy.compiles_for_ever and halves_agree(times_ms),
             other_cores=meanwhile.other_cores,
@@ -56,10 +75,30 @@ def measured(
         )
 
 
-def step_times_ms(calls: Sequence[int], stride: float) -> list[float]:
-    """From the begin of each step to that of the next; of `stride` calls each."""
-    begins = np.asarray(calls, np.int64)[:: max(1, round(stride))]
-    return [float(each) for each in np.diff(begins) / 1e6]
+def measured(ward: Ward, side: Side, until: float) -> LaunchRecord:
+    """One launch by itself. Raises PlayerEnded."""
+    launched_ns = time.monotonic_ns()
+    with Copy(ward, side.launch, Change(), side.function) as copy:
+        warm_up([copy], until)
+        timing = Timing(copy, side, launched_ns)
+        copy.run(min(LONGEST_S, max(TIMED_S, FEWEST_STEPS * side.stride * step_s(copy))))
+        return timing.record()
+
+
+def step_times_ms(
+    calls: Sequence[int], slices: Sequence[tuple[int, int]], stride: float
+) -> list[float]:
+    """From the begin of each step to that of the next, of those that lie in one slice.
+
+    `calls`: the instants at which the step's function was called, `stride` times a step; `slices`:
+    begins and ends of the times that the program ran; all in nanoseconds.
+    """
+    begins = calls[:: max(1, round(stride))]
+    found = []
+    for begin, end in slices:
+        inside = begins[bisect_left(begins, begin) : bisect_right(begins, end)]
+        found += [(after - before) / 1e6 for before, after in pairwise(inside)]
+    return found
 
 
 def halves_agree(times_ms: Sequence[float]) -> bool:

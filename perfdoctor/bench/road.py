@@ -12,7 +12,7 @@ import msgspec
 from perfdoctor import __version__
 from perfdoctor.bench.fingerprint import fingerprint
 from perfdoctor.bench.git import source
-from perfdoctor.bench.launches import measured
+from perfdoctor.bench.launches import Side, measured
 from perfdoctor.bench.metrics import exact, half_width, metrics
 from perfdoctor.bench.trust import warnings
 from perfdoctor.files import write_whole
@@ -64,10 +64,9 @@ def bench(request: Request, ward: Ward, say: Callable[[str], None]) -> Benchmark
         patient = patient_of(target, ward, output, say, copied=False)
         limit_s = OBSERVING_SHARE * request.budget_s
         observation = observe(target, patient.launch, ward, limit_s, say)
-        if observation.steps is None:
-            raise NothingMeasured(why_nothing(observation))
+        side = side_of(patient.launch, observation)
         launches: list[LaunchRecord] = []
-        for launch in launched(patient.launch, observation, ward, until, say):
+        for launch in launched(side, ward, until, say):
             launches.append(launch)
             save(summed_up(request, target, observation, launches, complete=False), request)
     found = summed_up(request, target, observation, launches, complete=True)
@@ -93,30 +92,30 @@ def why_nothing(observation: Observation) -> str:
     return f"no training step was measured: {why}"
 
 
+def side_of(launch: Launch, observation: Observation) -> Side:
+    """What to time of a target, as it was observed; NothingMeasured if it made no steps."""
+    steps = observation.steps
+    if steps is None:
+        raise NothingMeasured(why_nothing(observation))
+    stride = max(1.0, steps.calls.get(steps.function, 1.0))
+    return Side(replace(launch, output=None), steps.function, stride)
+
+
 def launched(
-    launch: Launch,
-    observation: Observation,
-    ward: Ward,
-    until: float,
-    say: Callable[[str], None],
+    side: Side, ward: Ward, until: float, say: Callable[[str], None]
 ) -> Iterator[LaunchRecord]:
     """Fresh launches in turn, until their mean is known well or the time is up.
 
     Raises:
         NothingMeasured: the first one failed.
     """
-    steps = observation.steps
-    assert steps is not None
-    stride = max(1.0, steps.calls.get(steps.function, 1.0))
     found: list[LaunchRecord] = []
     longest_s = 0.0
     while len(found) < MOST and time.monotonic() + longest_s < until and not is_narrow(found):
         say(f"launch {len(found) + 1}")
         start = time.monotonic()
         try:
-            found.append(
-                measured(ward, replace(launch, output=None), steps.function, stride, until)
-            )
+            found.append(measured(ward, side, until))
         except PlayerEnded as error:
             if not found:
                 raise NothingMeasured(f"the first launch could not be timed: {error}") from None

@@ -46,7 +46,7 @@ def render(benchmark: Benchmark, *, width: int = 100, colour: bool = False) -> s
         console.print(Text(line, style="cyan"), soft_wrap=True)
     if benchmark.exact is not None:
         console.print()
-        console.print(Text(f" {program(benchmark.exact)}", style="dim"))
+        console.print(Text(f" {program(benchmark.exact)}", style="dim"), soft_wrap=True)
     for warning in benchmark.warnings:
         console.print(Text(f" ! {warning}", style="yellow"))
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfdoctor.bench.launches import SHAPE, halves_agree, measured, shape_of, step_times_ms
+from perfdoctor.bench.launches import SHAPE, Side, halves_agree, measured, shape_of, step_times_ms
 from perfdoctor.processes import Ward
 from perfdoctor.schema.launch import Launch
 from perfdoctor.trials.live import PlayerEnded
@@ -29,9 +29,16 @@ times = st.lists(st.floats(0.01, 1e3), min_size=2, max_size=300)
 
 def test_steps_are_timed_from_begin_to_begin() -> None:
     calls = [0, 10**6, 3 * 10**6, 4 * 10**6, 6 * 10**6]
-    assert step_times_ms(calls, 1.0) == [1.0, 2.0, 1.0, 2.0]
-    assert step_times_ms(calls, 2.0) == [3.0, 3.0]
-    assert step_times_ms(calls[:1], 1.0) == []
+    always = [(0, 10**9)]
+    assert step_times_ms(calls, always, 1.0) == [1.0, 2.0, 1.0, 2.0]
+    assert step_times_ms(calls, always, 2.0) == [3.0, 3.0]
+    assert step_times_ms(calls[:1], always, 1.0) == []
+
+
+def test_a_step_in_which_the_program_was_suspended_is_not_timed() -> None:
+    calls = [10, 20, 30, 940, 950]
+    assert step_times_ms(calls, [(0, 32), (930, 960)], 1.0) == [1e-5, 1e-5, 1e-5]
+    assert step_times_ms(calls, [(930, 960)], 1.0) == [1e-5]
 
 
 def test_steps_that_slow_down_are_not_steady() -> None:
@@ -51,7 +58,7 @@ def test_a_launch_is_timed_and_nothing_of_it_is_left(tmp_path: Path) -> None:
     launch = Launch(("train.py",), dict(os.environ), tmp_path)
     start = time.monotonic()
     with Ward() as ward:
-        found = measured(ward, launch, "step", 1.0, start + LIMIT_S)
+        found = measured(ward, Side(launch, "step", 1.0), start + LIMIT_S)
         took_s = time.monotonic() - start
         assert (ward._children, ward._folders) == ([], [])
     assert found.steps >= 2 and found.compiles >= 1
@@ -72,4 +79,4 @@ def test_a_launch_that_ends_too_early_says_why(program: str, why: str, tmp_path:
     (tmp_path / "train.py").write_text(program)
     launch = Launch(("train.py",), dict(os.environ), tmp_path)
     with Ward() as ward, pytest.raises(PlayerEnded, match=why):
-        measured(ward, launch, "step", 1.0, time.monotonic() + LIMIT_S)
+        measured(ward, Side(launch, "step", 1.0), time.monotonic() + LIMIT_S)
