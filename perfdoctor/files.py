@@ -1,10 +1,43 @@
-"""Writing files so that no reader ever sees half of one."""
+"""Files of ours: written so that no reader ever sees half of one, and read as data."""
 
 import os
 import tempfile
 from pathlib import Path
+from typing import TypeVar
+
+import msgspec
 
 from perfdoctor.schema.errors import UsageError
+
+
+Saved = TypeVar("Saved")
+
+
+class Header(msgspec.Struct):
+    """What every file of ours begins with."""
+
+    schema: str
+
+
+def read_saved(file: Path, kind: type[Saved], schema: str, what: str) -> Saved:
+    """What was saved there; a UsageError that says what is wrong with the file if that is not a
+    `what` of this schema.
+    """
+    try:
+        raw = file.read_bytes()
+        found = msgspec.json.decode(raw, type=Header).schema
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}") from None
+    except msgspec.ValidationError:
+        raise UsageError(f"{file}: no {what}: it has no schema") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{file}: not JSON, or cut off: {error}") from None
+    if found != schema:
+        raise UsageError(f"{file}: schema is {found!r}; expected {schema!r}")
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{file}: no valid {what}: {error}") from None
 
 
 def write_whole(file: Path, content: bytes) -> None:

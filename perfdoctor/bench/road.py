@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from perfdoctor import __version__
+from perfdoctor.bench.against import endless
 from perfdoctor.bench.fingerprint import fingerprint
 from perfdoctor.bench.git import source
 from perfdoctor.bench.launches import Side, measured
@@ -21,7 +22,7 @@ from perfdoctor.patient import output_of, patient_of
 from perfdoctor.processes import Ward
 from perfdoctor.report.summary import environment
 from perfdoctor.schema.benchmark import Benchmark, LaunchRecord, Recipe
-from perfdoctor.schema.errors import NothingMeasured, UsageError
+from perfdoctor.schema.errors import NothingMeasured
 from perfdoctor.schema.launch import Launch
 from perfdoctor.schema.observation import Observation, Target
 from perfdoctor.schema.report import ReportTarget
@@ -34,8 +35,6 @@ FEWEST, ENOUGH, MOST = 3, 5, 10
 """Launches: at least, from which on a narrow interval ends the measurement, at most."""
 NARROW = 0.02
 """Half of the interval of the step time, relative."""
-FOR_EVER = 10**9
-"""Steps of a workload, which must outlast its measurement."""
 
 
 @dataclass(frozen=True)
@@ -72,17 +71,6 @@ def bench(request: Request, ward: Ward, say: Callable[[str], None]) -> Benchmark
     found = summed_up(request, target, observation, launches, complete=True)
     save(found, request)
     return found
-
-
-def endless(target: Target | Observation) -> Target:
-    """The target, as one that trains until it is stopped, if that is ours to say."""
-    if isinstance(target, Observation):
-        raise UsageError("a saved observation can't be run; `perfdoctor check` reads it")
-    if target.workload is None:
-        return target
-    training = msgspec.structs.replace(target.workload.training, steps=FOR_EVER)
-    workload = msgspec.structs.replace(target.workload, training=training)
-    return msgspec.structs.replace(target, workload=workload)
 
 
 def why_nothing(observation: Observation) -> str:

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-
+from perfdoctor.files import read_saved
 from perfdoctor.schema.errors import UsageError
 from perfdoctor.schema.observation import OBSERVATION_SCHEMA, Observation, Target
 from perfdoctor.schema.workload import Workload
@@ -48,24 +47,4 @@ def is_script(name: str | None, module: str | None) -> bool:
 
 def read_observation(file: Path) -> Observation:
     """A saved Observation."""
-    try:
-        raw = file.read_bytes()
-        schema = msgspec.json.decode(raw, type=Header).schema
-    except OSError as error:
-        raise UsageError(f"{file}: {error.strerror}") from None
-    except msgspec.ValidationError:
-        raise UsageError(f"{file}: no observation: it has no schema") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{file}: not JSON, or cut off: {error}") from None
-    if schema != OBSERVATION_SCHEMA:
-        raise UsageError(f"{file}: schema is {schema!r}; expected {OBSERVATION_SCHEMA!r}")
-    try:
-        return msgspec.json.decode(raw, type=Observation)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{file}: no valid observation: {error}") from None
-
-
-class Header(msgspec.Struct):
-    """What every file of ours begins with."""
-
-    schema: str
+    return read_saved(file, Observation, OBSERVATION_SCHEMA, "observation")
