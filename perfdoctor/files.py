@@ -9,7 +9,6 @@ import msgspec
 
 from perfdoctor.schema.errors import UsageError
 
-
 Saved = TypeVar("Saved")
 
 

@@ -1,21 +1,30 @@
-"""The road of `perfdoctor bench`: target → observation → fresh launches → numbers → file."""
+"""The road of `perfdoctor bench`: target → observation → fresh launches, or live pairs with a
+baseline → numbers and a verdict → file.
+"""
 
+import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from perfdoctor import __version__
-from perfdoctor.bench.against import endless
+from perfdoctor.bench.against import Contender, contender, endless
+from perfdoctor.bench.comparison import compared, exact_changes
 from perfdoctor.bench.fingerprint import fingerprint
 from perfdoctor.bench.git import source
 from perfdoctor.bench.launches import Side, measured
 from perfdoctor.bench.metrics import exact, half_width, metrics
+from perfdoctor.bench.pairs import Pair, play
+from perfdoctor.bench.saved import with_saved
 from perfdoctor.bench.trust import warnings
+from perfdoctor.bench.why import causes
+from perfdoctor.catalogue import checks
 from perfdoctor.files import write_whole
 from perfdoctor.observe.session import observe
 from perfdoctor.patient import output_of, patient_of
@@ -46,6 +55,10 @@ class Request:
     arguments: Sequence[str] = ()
     budget_s: float = 120.0
     script_output: Path | None = None
+    against: str | None = None
+    """What to compare with: git:REF, another target, or saved numbers (.json)."""
+    threshold: float = 0.05
+    """The smallest slowdown that matters: 0.05 is 5 %."""
     save: Path | None = None
     """Where the numbers are kept, launch by launch."""
 
@@ -56,21 +69,93 @@ class Request:
 
 
 def bench(request: Request, ward: Ward, say: Callable[[str], None]) -> Benchmark:
-    """Measure a target in fresh launches; NothingMeasured if it makes no steps."""
+    """Measure a target, by itself or against a baseline; NothingMeasured if it makes no steps."""
     until = time.monotonic() + request.budget_s
     target = endless(resolve(request.target, request.module, request.arguments))
+    recipe = Recipe(
+        name=request.target,
+        module=request.module,
+        arguments=tuple(request.arguments),
+        workload=target.workload,
+    )
     with output_of(request.script_output) as output:
-        patient = patient_of(target, ward, output, say, copied=False)
-        limit_s = OBSERVING_SHARE * request.budget_s
-        observation = observe(target, patient.launch, ward, limit_s, say)
-        side = side_of(patient.launch, observation)
-        launches: list[LaunchRecord] = []
-        for launch in launched(side, ward, until, say):
-            launches.append(launch)
-            save(summed_up(request, target, observation, launches, complete=False), request)
-    found = summed_up(request, target, observation, launches, complete=True)
+        examine = Examine(ward, output, OBSERVING_SHARE * request.budget_s, say)
+        if request.against is None:
+            return by_itself(request, target, recipe, examine, until)
+        with contender(request.against, recipe, ward) as baseline:
+            if isinstance(baseline, Benchmark):
+                found = by_itself(request, target, recipe, examine, until)
+                found = replace(
+                    found,
+                    comparison=with_saved(baseline, found, request.against, request.threshold),
+                )
+            else:
+                found = against(request, target, recipe, baseline, examine, until)
     save(found, request)
     return found
+
+
+def by_itself(
+    request: Request, target: Target, recipe: Recipe, examine: "Examine", until: float
+) -> Benchmark:
+    """Fresh launches, one after the other."""
+    side, observation = examine(target)
+    launches: list[LaunchRecord] = []
+    for launch in launched(side, examine.ward, until, examine.say):
+        launches.append(launch)
+        save(summed_up(target, recipe, observation, launches, complete=False), request)
+    found = summed_up(target, recipe, observation, launches, complete=True)
+    save(found, request)
+    return found
+
+
+def against(
+    request: Request,
+    target: Target,
+    recipe: Recipe,
+    baseline: Contender,
+    examine: "Examine",
+    until: float,
+) -> Benchmark:
+    """Live pairs of both."""
+    side, observation = examine(target)
+    base_side, base_observation = examine(baseline.target, baseline.folder)
+    launches: list[LaunchRecord] = []
+
+    def play_one(until: float) -> Pair:
+        pair = play(examine.ward, base_side, side, until)
+        launches.append(pair.candidate)
+        save(summed_up(target, recipe, observation, launches, complete=False), request)
+        return pair
+
+    comparison = compared(play_one, str(request.against), request.threshold, until, examine.say)
+    found = summed_up(target, recipe, observation, launches, complete=True)
+    regressed = comparison.verdict == "regressed"
+    return replace(
+        found,
+        comparison=replace(
+            comparison,
+            exact=exact_changes(exact([], base_observation), exact([], observation)),
+            causes=causes(base_observation, observation, checks()) if regressed else (),
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class Examine:
+    """Observes a target once: what its step is, what it is made of."""
+
+    ward: Ward
+    output: int
+    limit_s: float
+    say: Callable[[str], None]
+
+    def __call__(self, target: Target, folder: Path | None = None) -> tuple[Side, Observation]:
+        """NothingMeasured if it makes no steps; `folder`: in which it runs, if it is not ours."""
+        patient = patient_of(target, self.ward, self.output, self.say, copied=False)
+        launch = dataclasses.replace(patient.launch, folder=folder)
+        observation = observe(target, launch, self.ward, self.limit_s, self.say)
+        return side_of(launch, observation), observation
 
 
 def why_nothing(observation: Observation) -> str:
@@ -86,7 +171,7 @@ def side_of(launch: Launch, observation: Observation) -> Side:
     if steps is None:
         raise NothingMeasured(why_nothing(observation))
     stride = max(1.0, steps.calls.get(steps.function, 1.0))
-    return Side(replace(launch, output=None), steps.function, stride)
+    return Side(dataclasses.replace(launch, output=None), steps.function, stride)
 
 
 def launched(
@@ -119,8 +204,8 @@ def is_narrow(launches: Sequence[LaunchRecord]) -> bool:
 
 
 def summed_up(
-    request: Request,
     target: Target,
+    recipe: Recipe,
     observation: Observation,
     launches: Sequence[LaunchRecord],
     *,
@@ -134,12 +219,7 @@ def summed_up(
         perfdoctor=__version__,
         created=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         target=ReportTarget(kind=target.kind, name=target.name, args=target.args),
-        recipe=Recipe(
-            name=request.target,
-            module=request.module,
-            arguments=tuple(request.arguments),
-            workload=target.workload,
-        ),
+        recipe=recipe,
         fingerprint=fingerprint(),
         environment=environment(observation),
         source=source(Path.cwd()),
