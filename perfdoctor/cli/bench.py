@@ -3,11 +3,17 @@
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfdoctor.cli.options import PIPED_WIDTH, output_width
+from perfdoctor.cli.options import PIPED_WIDTH, output_width, percent
+
+if TYPE_CHECKING:
+    from perfdoctor.schema.benchmark import Benchmark
+
+
+PASS, REGRESSED, NO_VERDICT = 0, 1, 3
 
 
 class Format(StrEnum):
@@ -15,6 +21,19 @@ class Format(StrEnum):
 
     terminal = "terminal"
     json = "json"
+    markdown = "markdown"
+    junit = "junit"
+    github = "github"
+    action = "customSmallerIsBetter"
+    bmf = "bmf"
+
+
+class Inconclusive(StrEnum):
+    """What a comparison that nothing decided amounts to."""
+
+    fail = "fail"
+    warn = "warn"
+    allowed = "pass"
 
 
 def command(
@@ -34,6 +53,23 @@ def command(
         str | None,
         typer.Option("-m", metavar="MODULE", help="Measure a module, as `python -m MODULE` runs."),
     ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|git:REF|TARGET",
+            help="Compare with another commit, another target, or numbers that --save kept.",
+        ),
+    ] = None,
+    threshold: Annotated[
+        float,
+        typer.Option(
+            parser=percent, metavar="PERCENT", help="A slowdown of less than this passes."
+        ),
+    ] = "5%",  # type: ignore[assignment]  # typer parses the default too
+    on_inconclusive: Annotated[
+        Inconclusive,
+        typer.Option(help="Exit with 3, or with 0, where the budget decides nothing."),
+    ] = Inconclusive.fail,
     budget: Annotated[
         float, typer.Option(min=5, metavar="SECONDS", help="Time for the whole command.")
     ] = 120,
@@ -56,14 +92,11 @@ def command(
 
     A script is launched several times, and may overwrite what an earlier launch wrote.
 
-    Exit codes: 0 measured, 2 wrong usage, 3 nothing could be measured.
+    Exit codes: 0 measured, or no slower than the baseline; 1 slower; 2 wrong usage; 3 no verdict.
     """
-    import msgspec
-
     from perfdoctor.bench import road
     from perfdoctor.cli.progress import progress
     from perfdoctor.files import check_folder, write_whole
-    from perfdoctor.report import benchmark
 
     for file in (output, save, script_output):
         if file is not None:
@@ -74,18 +107,48 @@ def command(
         arguments=tuple(arguments or ()),
         budget_s=budget,
         script_output=script_output,
+        against=against,
+        threshold=threshold,
         save=save,
     )
     own_output = request.runs_script and script_output is None
     with progress(budget, beside_output=own_output) as say:
         found = road.bench(request, context.obj, say)
-    if format is Format.json:
-        text = msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n"
-    else:
-        to_screen = output is None and sys.stdout.isatty()
-        width = output_width() if to_screen else PIPED_WIDTH
-        text = benchmark.render(found, width=width, colour=to_screen)
+    text = rendered(found, format, to_screen=output is None and sys.stdout.isatty())
     if output is None:
         sys.stdout.write(text)
     else:
         write_whole(output, text.encode())
+    if found.comparison is not None:
+        raise typer.Exit(exit_code(found.comparison.verdict, on_inconclusive))
+
+
+def rendered(benchmark: "Benchmark", format: Format, *, to_screen: bool) -> str:
+    """The numbers as text."""
+    from perfdoctor.report.benchmark import action, bmf, github, json, junit, markdown, terminal
+
+    if format is Format.terminal:
+        width = output_width() if to_screen else PIPED_WIDTH
+        return terminal.render(benchmark, width=width, colour=to_screen)
+    renderers = {
+        Format.json: json.render,
+        Format.markdown: markdown.render,
+        Format.junit: junit.render,
+        Format.github: github.render,
+        Format.action: action.render,
+        Format.bmf: bmf.render,
+    }
+    return renderers[format](benchmark)
+
+
+def exit_code(verdict: str, on_inconclusive: Inconclusive) -> int:
+    """Of a comparison."""
+    if verdict == "regressed":
+        return REGRESSED
+    if verdict == "incomparable":
+        return NO_VERDICT
+    if verdict == "inconclusive":
+        if on_inconclusive is Inconclusive.warn:
+            print("perfdoctor: inconclusive, which is allowed here", file=sys.stderr)
+        return NO_VERDICT if on_inconclusive is Inconclusive.fail else PASS
+    return PASS

@@ -3,7 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from perfdoctor.report.benchmark import BLOCKS, cells, render, scaled, sparkline
+from perfdoctor.report.benchmark.terminal import BLOCKS, render, sparkline
+from perfdoctor.report.benchmark.words import cells, scaled
 from perfdoctor.schema.benchmark import Metric
 from tests.bench.made import benchmark, launch
 

@@ -7,23 +7,24 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from perfdoctor.schema.benchmark import Benchmark, Exact, Metric
+from perfdoctor.report.benchmark.words import (
+    LABELS,
+    MIB,
+    cells,
+    change,
+    exact_change,
+    sentence,
+)
+from perfdoctor.schema.benchmark import Benchmark, Comparison, Exact, Metric
 
 BLOCKS = "▁▂▃▄▅▆▇█"
-LABELS = {
-    "step_time": "step time",
-    "step_time_median": "  median",
-    "step_time_p95": "  95th percentile",
-    "throughput": "throughput",
-    "etl_wait": "wait for data a step",
-    "cpu_time": "CPU time a step",
-    "compile_time": "compile time",
-    "first_step": "time to first step",
-    "peak_memory": "peak memory, host",
-    "peak_device_memory": "peak memory, device",
+STYLES = {
+    "regressed": "bold red",
+    "pass": "bold green",
+    "improved": "bold green",
+    "inconclusive": "bold yellow",
+    "incomparable": "bold yellow",
 }
-"""Metrics by name, in the order in which they are shown."""
-MIB = 2**20
 
 
 def render(benchmark: Benchmark, *, width: int = 100, colour: bool = False) -> str:
@@ -38,7 +39,13 @@ def render(benchmark: Benchmark, *, width: int = 100, colour: bool = False) -> s
     )
     console.print(Text(heading(benchmark), style="dim"))
     console.print()
-    console.print(table(benchmark.metrics))
+    if benchmark.comparison is not None:
+        console.print(Text(sentence(benchmark), style=STYLES[benchmark.comparison.verdict]))
+        console.print()
+    console.print(table(benchmark.metrics, benchmark.comparison))
+    if benchmark.comparison is not None:
+        for line in behind(benchmark.comparison):
+            console.print(Text(f" {line}"), soft_wrap=True)
     console.print()
     for number, launch in enumerate(benchmark.launches, 1):
         mark = "" if launch.steady else "  never steady"
@@ -61,36 +68,26 @@ def heading(benchmark: Benchmark) -> str:
     return f"perfdoctor {benchmark.perfdoctor} · bench {name} · {machine} · jax {jax}"
 
 
-def table(metrics: Sequence[Metric]) -> Table:
-    """A line for each number."""
+def table(metrics: Sequence[Metric], comparison: Comparison | None) -> Table:
+    """A line for each number; its change, where there is a comparison."""
     known = {each.name: each for each in metrics}
+    changes = {each.name: each for each in comparison.metrics} if comparison else {}
     rows = Table.grid(padding=(0, 2, 0, 1), pad_edge=True)
     rows.add_column()
     rows.add_column(justify="right")
     rows.add_column()
+    rows.add_column()
     for name, label in LABELS.items():
         if name in known:
-            rows.add_row(Text(label, style="bold"), *cells(known[name]))
+            each = changes.get(name)
+            told = f"{change(each)}  {each.verdict or ''}" if each else ""
+            rows.add_row(Text(label, style="bold"), *cells(known[name]), told)
     return rows
 
 
-def cells(metric: Metric) -> tuple[str, str]:
-    """Value with its unit; the interval over launches, or that there is none."""
-    value, unit = scaled(metric.value, metric.unit)
-    if metric.low is None or metric.high is None:
-        return f"{value} {unit}", "one run"
-    low, _ = scaled(metric.low, metric.unit)
-    high, _ = scaled(metric.high, metric.unit)
-    return f"{value} {unit}", f"{low} to {high}"
-
-
-def scaled(value: float, unit: str) -> tuple[str, str]:
-    """A number for a reader."""
-    if unit == "bytes":
-        return f"{value / MIB:,.0f}", "MiB"
-    if value >= 1000:
-        return f"{value:,.0f}", unit
-    return f"{value:.3g}", unit
+def behind(comparison: Comparison) -> list[str]:
+    """What no noise touches and changed, and what the two diagnoses differ in."""
+    return [*(f"= {exact_change(each)}" for each in comparison.exact), *comparison.causes]
 
 
 def sparkline(values: Sequence[float]) -> str:
