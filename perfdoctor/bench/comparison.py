@@ -52,26 +52,35 @@ def compared(
             except PlayerEnded as error:
                 why_ended = str(error)
             longest_s = max(longest_s, time.monotonic() - began)
-        if why_ended or decided(looked_at(pairs), threshold):
+        if why_ended or decided(looked_at(pairs, threshold), threshold):
             break
     if len(pairs) < 2:
         raise NothingMeasured(f"no comparison: {why_ended} before two pairs were measured")
     return judged(pairs, against, threshold, time.monotonic() - start, why_ended)
 
 
-def looked_at(pairs: Sequence[Pair]) -> dict[str, Estimate]:
-    """What the pairs say of each metric; a number of pairs between two LOOKS is the later one."""
+def looked_at(pairs: Sequence[Pair], threshold: float) -> dict[str, Estimate]:
+    """What the pairs say of each metric; a number of pairs between two LOOKS is the later one.
+
+    Each gated metric is tested at its share of the error, the surest first; one that is found to
+    have regressed leaves its share to the others (Holm 1979).
+    """
     look = min(bisect_left(LOOKS, len(pairs)), len(LOOKS) - 1)
-    return {
-        name: estimate(
-            [pair.contrasts[name] for pair in pairs],
-            [pair.controls[name] for pair in pairs],
-            look,
-            metrics=len(GATED),
-        )
-        for name in (*GATED, *TOLD)
-        if all(name in pair.contrasts for pair in pairs)
-    }
+
+    def of(name: str, metrics: int) -> Estimate:
+        contrasts = [pair.contrasts[name] for pair in pairs]
+        controls = [pair.controls[name] for pair in pairs]
+        return estimate(contrasts, controls, look, metrics)
+
+    known = [name for name in (*GATED, *TOLD) if all(name in pair.contrasts for pair in pairs)]
+    found = {name: of(name, len(GATED)) for name in known}
+    gated = sorted((name for name in known if name in GATED), key=lambda name: found[name].p)
+    for sharing, name in zip(range(len(GATED), 0, -1), gated, strict=False):
+        found[name] = of(name, sharing)
+        if verdict_on(found[name], threshold) != "regressed":
+            found |= {other: of(other, sharing) for other in gated[gated.index(name) :]}
+            break
+    return found
 
 
 def decided(found: Mapping[str, Estimate], threshold: float) -> bool:
@@ -89,7 +98,7 @@ def judged(
     pairs: Sequence[Pair], against: str, threshold: float, seconds: float, why_ended: str
 ) -> Comparison:
     """All that the pairs say."""
-    found = looked_at(pairs)
+    found = looked_at(pairs, threshold)
     verdicts = {name: verdict_on(found[name], threshold) for name in GATED if name in found}
     overall: OfAll = "pass"
     if "regressed" in verdicts.values():

@@ -6,7 +6,7 @@ import sys
 import typer
 
 from perfdoctor import __version__
-from perfdoctor.cli import bench, check, env, explain, listing
+from perfdoctor.cli import bench, check, compare, env, explain, listing
 from perfdoctor.processes import Interrupted, Ward
 from perfdoctor.schema.errors import NothingMeasured, UsageError
 
@@ -22,6 +22,7 @@ app = typer.Typer(
 )
 app.command("check")(check.command)
 app.command("bench")(bench.command)
+app.command("compare")(compare.command)
 app.command("explain")(explain.command)
 app.command("list")(listing.command)
 app.command("env")(env.command)

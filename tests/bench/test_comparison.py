@@ -106,7 +106,7 @@ def test_looks_between_two_are_paid_as_the_later_one() -> None:
     some = [pair for pair, _ in zip(pairs(0.1), range(8), strict=False)]
     widths = [
         found["step_time"].high - found["step_time"].change
-        for found in (looked_at(some[:5]), looked_at(some[:6]), looked_at(some))
+        for found in (looked_at(some[:count], 0.05) for count in (5, 6, 8))
     ]
     assert widths[0] > widths[2]
 
@@ -116,3 +116,13 @@ def test_exact_changes_are_told_with_both_sides() -> None:
     assert exact_changes(None, EXACT) == ()
     (change,) = exact_changes(EXACT, replace(EXACT, compiles=8))
     assert (change.name, change.before, change.after) == ("compiles", 7, 8)
+
+
+def test_a_metric_that_regressed_leaves_its_share_of_the_error_to_the_other() -> None:
+    alone = [pair for pair, _ in zip(pairs(0.0), range(5), strict=False)]
+    beside = [pair for pair, _ in zip(pairs(0.3), range(5), strict=False)]
+    widths = [
+        found["compile_time"].high - found["compile_time"].change
+        for found in (looked_at(alone, 0.05), looked_at(beside, 0.05))
+    ]
+    assert widths[1] < widths[0]
