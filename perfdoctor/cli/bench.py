@@ -79,6 +79,13 @@ def command(
             metavar="FILE", help="Keep the numbers, and all that is needed to measure them again."
         ),
     ] = None,
+    history: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Keep the result there too, beside those of before, and show how they change.",
+        ),
+    ] = None,
     script_output: Annotated[
         Path | None,
         typer.Option(
@@ -98,7 +105,7 @@ def command(
     from perfdoctor.cli.progress import progress
     from perfdoctor.files import check_folder, write_whole
 
-    for file in (output, save, script_output):
+    for file in (output, save, script_output, history and history / "any"):
         if file is not None:
             check_folder(file)
     request = road.Request(
@@ -115,12 +122,26 @@ def command(
     with progress(budget, beside_output=own_output) as say:
         found = road.bench(request, context.obj, say)
     text = rendered(found, format, to_screen=output is None and sys.stdout.isatty())
+    if history is not None:
+        shown = trends_with(found, history)
+        text += shown if format is Format.terminal else ""
     if output is None:
         sys.stdout.write(text)
     else:
         write_whole(output, text.encode())
     if found.comparison is not None:
         raise typer.Exit(exit_code(found.comparison.verdict, on_inconclusive))
+
+
+def trends_with(benchmark: "Benchmark", folder: Path) -> str:
+    """How the metrics changed up to this result, which is kept beside the others."""
+    from perfdoctor.bench.history import append, comparable, results, trend
+    from perfdoctor.report.benchmark import trends
+
+    append(folder, benchmark)
+    kept = comparable(results(folder), benchmark)
+    found = [trend(kept, metric) for metric in trends.SHOWN]
+    return trends.render([each for each in found if each is not None])
 
 
 def rendered(benchmark: "Benchmark", format: Format, *, to_screen: bool) -> str:

@@ -157,3 +157,22 @@ class Benchmark(Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...]
     """Why the numbers can't be trusted, if so."""
     comparison: Comparison | None = None
+
+
+class LevelChange(Struct, frozen=True, kw_only=True):
+    """A level of a metric that lasted, and the one that followed."""
+
+    index: int
+    """Of the first result of the new level."""
+    ratio: float
+    """Of the new level to the old one."""
+
+
+class Trend(Struct, frozen=True, kw_only=True):
+    """A metric over the results that can be compared with the newest, the oldest first."""
+
+    metric: str
+    values: tuple[float, ...]
+    created: tuple[str, ...]
+    commits: tuple[str | None, ...]
+    changes: tuple[LevelChange, ...]
