@@ -4,9 +4,11 @@ import os
 import sys
 
 import typer
+from typer.core import TyperGroup
 
 from perfdoctor import __version__
 from perfdoctor.cli import bench, check, compare, env, explain, listing
+from perfdoctor.cli.settings import settings
 from perfdoctor.processes import Interrupted, Ward
 from perfdoctor.schema.errors import NothingMeasured, UsageError
 
@@ -35,13 +37,25 @@ def show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+SETTABLE = ("check", "bench", "compare")
+"""Commands whose options a project can set."""
+
+
 @app.callback()
 def options(
+    context: typer.Context,
     version: bool = typer.Option(
         False, "--version", callback=show_version, is_eager=True, help="Print the version."
     ),
 ) -> None:
     """Find why a JAX training run is slow, and prove it by measuring the fix."""
+    group = context.command
+    assert isinstance(group, TyperGroup)
+    names = {
+        name: {each.name for each in group.commands[name].params if each.name and each.opts}
+        for name in SETTABLE
+    }
+    context.default_map = settings(names)
 
 
 def main() -> None:
