@@ -81,7 +81,9 @@ def check(observation: Observation) -> Outcome:
     batch, others, state = sorted_out(program, steps)
     suspects = travelling(steps, batch, others, state)
     fetched = any(each in state for each in suspects)
-    gain = at_rest(steps, bytes_of(suspects) / max(1, bytes_of(suspects + batch)), fetched)
+    share = bytes_of(suspects) / max(1, bytes_of(suspects + batch))
+    on_cpu = observation.backend is not None and observation.backend.platform == "cpu"
+    gain = at_rest(steps, share, fetched=fetched, on_cpu=on_cpu)
     large = fetched or bytes_of(suspects) >= LARGE_BYTES
     if large and 1 - 1 / gain.high >= LEAST_SHARE:
         text = summary(suspects, fetched)
@@ -155,23 +157,34 @@ def bits(dtype: str) -> int:
     return max(8, int(found[0])) if found else 32
 
 
-def at_rest(steps: Steps, share: float, fetched: bool) -> Gain:
+def at_rest(steps: Steps, share: float, *, fetched: bool, on_cpu: bool) -> Gain:
     """Without the copying, and the waiting for what is fetched, while the device idles.
 
     `share`: of the bytes that are copied, those that need not be.
 
     Where the state is fetched, most of what the main thread does besides is handling its arrays;
-    and at most, the host's own work overlaps with the device's again.
+    and at most, the host's own work overlaps with the device's again. On the CPU, a device that
+    computes while something is copied shares cores and memory with it: about half as fast.
     """
     whole_ms = max(steps.time_ms, 1e-9)
     copying_ms = max(0.0, steps.upload_ms) * share
     waiting_ms = max(0.0, steps.exposed_wait_ms) if fetched else 0.0
     idle_ms = max(0.0, whole_ms - steps.device_busy_ms)
     handling_ms = 0.75 * max(0.0, steps.exposed_other_ms) if fetched else 0.0
-    lost = min(0.98 * whole_ms, idle_ms, copying_ms + waiting_ms + handling_ms) / whole_ms
-    hidden = min(idle_ms, steps.wait_ms) / whole_ms if fetched else 0.0
-    most = min(0.98, max(lost, hidden))
-    return estimated(1 / (1 - lost * 0.9), 1 / (1 - lost * 0.5), 1 / (1 - most))
+    needless_ms = copying_ms + waiting_ms + handling_ms
+    lost_ms = min(idle_ms, needless_ms)
+    seen = on_cpu and lost_ms >= LEAST_SHARE * whole_ms
+    shared_ms = max(0.0, min(copying_ms, whole_ms) - idle_ms) if seen else 0.0
+    hidden_ms = min(idle_ms, steps.wait_ms) if fetched else 0.0
+
+    def without(saved_ms: float) -> float:
+        return 1 / (1 - min(0.98, saved_ms / whole_ms))
+
+    return estimated(
+        without(0.9 * lost_ms + shared_ms / 2),
+        without(0.5 * lost_ms),
+        without(max(lost_ms + shared_ms, hidden_ms)),
+    )
 
 
 def summary(suspects: list[Argument], fetched: bool) -> str:

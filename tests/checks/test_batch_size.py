@@ -64,7 +64,7 @@ def test_an_idle_device_promises_more() -> None:
     idle = replace(seen.steps, device_busy_ms=seen.steps.time_ms / 2)
     busy, waiting = batch_size.check(seen).gain, batch_size.check(replace(seen, steps=idle)).gain
     assert busy is not None and waiting is not None
-    assert waiting.speedup > 1.8 > busy.speedup
+    assert waiting.speedup > busy.speedup
 
 
 def test_advice_for_a_script_is_no_change() -> None:
@@ -173,3 +173,8 @@ def test_finds_it_in_the_recorded_run_of_a_huge_batch() -> None:
     outcome = batch_size.check(seen)
     assert outcome.kind == "hint"
     assert_sound(outcome, seen)
+
+
+def test_a_program_that_replaces_none_of_its_arguments_does_not_train() -> None:
+    seen = recorded("shared_model")
+    assert batch_size.check(seen).kind == "not-applicable"

@@ -58,7 +58,7 @@ def test_gain_is_no_more_than_the_wait_itself() -> None:
 def test_a_wait_within_the_noise_of_the_run_has_no_sure_gain() -> None:
     seen = recorded("slow_etl")
     assert seen.steps is not None
-    noisy = replace(seen, steps=replace(seen.steps, standard_error_ms=5.0))
+    noisy = replace(seen, steps=replace(seen.steps, standard_error_ms=seen.steps.time_ms))
     gain = etl.check(noisy).gain
     assert gain is not None and gain.low == 1.0
 
