@@ -64,7 +64,7 @@ def test_an_idle_device_promises_more() -> None:
     idle = replace(seen.steps, device_busy_ms=seen.steps.time_ms / 2)
     busy, waiting = batch_size.check(seen).gain, batch_size.check(replace(seen, steps=idle)).gain
     assert busy is not None and waiting is not None
-    assert waiting.speedup > busy.speedup
+    assert waiting.low > busy.low
 
 
 def test_advice_for_a_script_is_no_change() -> None:
