@@ -123,11 +123,20 @@ def batch_size(program: Program) -> int | None:
     """The leading size that the step's data have in common; None if it can't be told.
 
     No data are random keys, and the arrays of an argument that differ in it: a network which the
-    step only reads.
+    step only reads. Where the program loops over the leading axis, that is time, or the number of
+    microbatches, and the batch is the axis after it.
     """
-    leading: defaultdict[str, set[int]] = defaultdict(set)
+    shapes: defaultdict[str, list[tuple[int, ...]]] = defaultdict(list)
     for argument in program.data:
         if argument.shape and (argument.shape, argument.dtype) not in RANDOM_KEYS:
-            leading[ROOT.split(argument.name)[0]].add(argument.shape[0])
-    sizes = {size for each in leading.values() if len(each) == 1 for size in each}
-    return sizes.pop() if len(sizes) == 1 else None
+            shapes[ROOT.split(argument.name)[0]].append(argument.shape)
+    alike = [each for each in shapes.values() if len({shape[0] for shape in each}) == 1]
+    size = only({shape[0] for each in alike for shape in each})
+    if size in {loop.trips for loop in program.loops}:
+        return only({shape[1] if len(shape) > 1 else size for each in alike for shape in each})
+    return size
+
+
+def only(sizes: set[int]) -> int | None:
+    """The one that there is; None if there are several, or none."""
+    return next(iter(sizes)) if len(sizes) == 1 else None

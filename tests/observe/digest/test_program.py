@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from perfdoctor.observe.digest.program import batch_size, parse, read
-from perfdoctor.schema.program import Argument, Program
+from perfdoctor.schema.program import Argument, Loop, Program
 
 STEP = """\
 #loc1 = loc("params['count']")
@@ -153,9 +153,12 @@ def with_arguments(*shapes: tuple[int, ...], results: int = 0) -> Program:
 
 
 def of_data(
-    *arguments: tuple[str, tuple[int, ...]], dtype: str = "f32", results: int = 0
+    *arguments: tuple[str, tuple[int, ...]],
+    dtype: str = "f32",
+    results: int = 0,
+    trips: tuple[int, ...] = (),
 ) -> Program:
-    """Names and shapes; the first `results` of them are replaced by results."""
+    """Names and shapes; the first `results` of them are replaced by results; loops of `trips`."""
     return Program(
         function="step",
         arguments=tuple(
@@ -163,6 +166,7 @@ def of_data(
             for name, shape in arguments
         ),
         results=tuple((shape, dtype) for _, shape in arguments)[:results],
+        loops=tuple(Loop(trips=each, function="f", file="f.py", line=1) for each in trips),
         operations={},
         elements_by_dtype={},
     )
@@ -226,3 +230,16 @@ def test_the_parts_of_a_batch_have_one_leading_size() -> None:
 def test_a_random_key_is_no_data(size: int) -> None:
     assert batch_size(of_data(("key", (size,)), ("tokens", (8, 32)), dtype="ui32")) == 8
     assert batch_size(of_data(("key", (size,)), dtype="ui32")) is None
+
+
+def test_an_axis_that_the_program_loops_over_is_no_batch() -> None:
+    trajectory = [("trajectory[0]", (100, 2, 4)), ("trajectory[1]", (100, 2))]
+    assert batch_size(of_data(*trajectory, trips=(100,))) == 2
+    assert batch_size(of_data(*trajectory, trips=(7,))) == 100
+    microbatches = [("x", (4, 32, 8)), ("y", (4, 32))]
+    assert batch_size(of_data(*microbatches, trips=(4,))) == 32
+
+
+def test_examples_that_are_mapped_one_by_one_are_a_batch() -> None:
+    mapped = [("x", (64, 8)), ("y", (64,))]
+    assert batch_size(of_data(*mapped, trips=(64,))) is None  # or 64: not sure, so not told
