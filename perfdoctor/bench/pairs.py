@@ -31,6 +31,7 @@ class Pair:
     controls: dict[str, float]
     """The second baseline against the first."""
     candidate: LaunchRecord
+    baselines: tuple[LaunchRecord, ...]
 
 
 def play(ward: Ward, baseline: Side, candidate: Side, until: float) -> Pair:
@@ -64,6 +65,7 @@ def play(ward: Ward, baseline: Side, candidate: Side, until: float) -> Pair:
         contrasts={name: pair[0] for name, pair in found.items()},
         controls={name: pair[1] for name, pair in found.items()},
         candidate=records[-1],
+        baselines=tuple(records[:-1]),
     )
 
 

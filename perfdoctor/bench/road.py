@@ -81,18 +81,28 @@ def bench(request: Request, ward: Ward, say: Callable[[str], None]) -> Benchmark
     with output_of(request.script_output) as output:
         examine = Examine(ward, output, OBSERVING_SHARE * request.budget_s, say)
         if request.against is None:
-            return by_itself(request, target, recipe, examine, until)
-        with contender(request.against, recipe, ward) as baseline:
-            if isinstance(baseline, Benchmark):
-                found = by_itself(request, target, recipe, examine, until)
-                found = replace(
-                    found,
-                    comparison=with_saved(baseline, found, request.against, request.threshold),
-                )
-            else:
-                found = against(request, target, recipe, baseline, examine, until)
+            found = by_itself(request, target, recipe, examine, until)
+        else:
+            with contender(request.against, recipe, ward) as baseline:
+                found = compare(request, target, recipe, baseline, examine, until)
     save(found, request)
     return found
+
+
+def compare(
+    request: Request,
+    target: Target,
+    recipe: Recipe,
+    baseline: Contender | Benchmark,
+    examine: "Examine",
+    until: float,
+) -> Benchmark:
+    """With a baseline that runs here, in live pairs; with one that can't, by its numbers."""
+    if isinstance(baseline, Contender):
+        return in_pairs(request, target, recipe, baseline, examine, until)
+    found = by_itself(request, target, recipe, examine, until)
+    comparison = with_saved(baseline, found, str(request.against), request.threshold)
+    return replace(found, comparison=comparison)
 
 
 def by_itself(
@@ -104,12 +114,10 @@ def by_itself(
     for launch in launched(side, examine.ward, until, examine.say):
         launches.append(launch)
         save(summed_up(target, recipe, observation, launches, complete=False), request)
-    found = summed_up(target, recipe, observation, launches, complete=True)
-    save(found, request)
-    return found
+    return summed_up(target, recipe, observation, launches, complete=True)
 
 
-def against(
+def in_pairs(
     request: Request,
     target: Target,
     recipe: Recipe,
@@ -119,26 +127,27 @@ def against(
 ) -> Benchmark:
     """Live pairs of both."""
     side, observation = examine(target)
-    base_side, base_observation = examine(baseline.target, baseline.folder)
+    try:
+        base_side, base_observation = examine(baseline.target, baseline.folder)
+    except NothingMeasured as error:
+        raise NothingMeasured(f"the baseline {request.against}: {error}") from None
     launches: list[LaunchRecord] = []
+    base_launches: list[LaunchRecord] = []
 
     def play_one(until: float) -> Pair:
         pair = play(examine.ward, base_side, side, until)
         launches.append(pair.candidate)
+        base_launches.extend(pair.baselines)
         save(summed_up(target, recipe, observation, launches, complete=False), request)
         return pair
 
     comparison = compared(play_one, str(request.against), request.threshold, until, examine.say)
-    found = summed_up(target, recipe, observation, launches, complete=True)
+    before, after = exact(base_launches, base_observation), exact(launches, observation)
     regressed = comparison.verdict == "regressed"
-    return replace(
-        found,
-        comparison=replace(
-            comparison,
-            exact=exact_changes(exact([], base_observation), exact([], observation)),
-            causes=causes(base_observation, observation, checks()) if regressed else (),
-        ),
-    )
+    why = causes(base_observation, observation, checks()) if regressed else ()
+    found = summed_up(target, recipe, observation, launches, complete=True)
+    comparison = replace(comparison, exact=exact_changes(before, after), causes=why)
+    return replace(found, comparison=comparison)
 
 
 @dataclass(frozen=True)

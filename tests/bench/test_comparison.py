@@ -26,7 +26,8 @@ def pairs(slower: float = 0.0, sd: float = 0.01, bias: float = 0.0) -> Iterator[
         yield Pair(
             dict(zip(GATED, contrast, strict=True)),
             dict(zip(GATED, control, strict=True)),
-            launch(),
+            candidate=launch(),
+            baselines=(launch(), launch()),
         )
 
 
