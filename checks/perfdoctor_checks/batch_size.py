@@ -60,7 +60,7 @@ LARGE = 512
 OPERATION_MS, BYTES_A_MS, MOST_FIXED = 1.5e-3, 10e6, 0.8
 """An operation takes at least so long on a CPU however small it is; memory passes so much in a
 millisecond; and never more of the device's time than this is taken for fixed."""
-FLOPS_A_MS, TRAFFIC_A_MS, STATE_PASSES = 25e6, 5e6, 7
+FLOPS_A_MS, TRAFFIC_A_MS, PASSES = 25e6, 5e6, 7
 """Of a core: arithmetic and bytes in a millisecond; how often a step of Adam reads or writes its
 state. Measured on two cores with AVX-512, as differences between the small and the usual batches of
 three scripts of tests/clinic (gan, nnx_vision, eqx_lm): 15 to 55 GFLOP/s a core, 4 to 5 GB/s."""
@@ -140,7 +140,7 @@ def gain(observation: Observation, steps: Steps, program: Program, batch: int) -
     """
     times, time_ms = SMALLEST_GOOD / batch, max(steps.time_ms, 1e-9)
     busy_ms = min(steps.device_busy_ms, time_ms)
-    fixed_ms = fixed_busy_ms(observation, steps, program)
+    fixed_ms = fixed_busy_ms(observation, steps, resting_bytes(program, batch))
 
     def shared_out(fixed_busy_ms: float) -> float:
         growing_ms = busy_ms - fixed_busy_ms
@@ -150,7 +150,7 @@ def gain(observation: Observation, steps: Steps, program: Program, batch: int) -
     return estimated(shared_out(fixed_ms), 1 + (low - 1) / 2, times)
 
 
-def fixed_busy_ms(observation: Observation, steps: Steps, program: Program) -> float:
+def fixed_busy_ms(observation: Observation, steps: Steps, resting_bytes: int) -> float:
     """Of the device's work in a step, what more examples would not make longer.
 
     On a CPU by a roofline: what the examples' arithmetic and traffic do not explain. Elsewhere, and
@@ -160,20 +160,19 @@ def fixed_busy_ms(observation: Observation, steps: Steps, program: Program) -> f
     account, backend = observation.executable, observation.backend
     cores = observation.host.usable_cores
     if account is None or not account.flops or backend is None or backend.platform != "cpu":
-        overhead_ms = steps.operations * OPERATION_MS + 2 * state_bytes(program) / BYTES_A_MS
+        overhead_ms = steps.operations * OPERATION_MS + 2 * resting_bytes / BYTES_A_MS
         return min(MOST_FIXED * busy_ms, overhead_ms)
-    passes = STATE_PASSES * state_bytes(program)
-    traffic = max(0.0, (account.bytes_accessed or 0.0) - passes)
+    traffic = max(0.0, (account.bytes_accessed or 0.0) - PASSES * resting_bytes)
     growing_ms = account.flops / (FLOPS_A_MS * cores) + traffic / (TRAFFIC_A_MS * cores)
     growing_ms /= steps.work.get(steps.function, 1.0) or 1.0  # the step's other functions grow too
     return min(MOST_FIXED * busy_ms, max(0.0, busy_ms - growing_ms))
 
 
-def state_bytes(program: Program) -> int:
-    """Of the arguments that a result replaces."""
-    data = {id(argument) for argument in program.data}
-    kept = [each for each in program.arguments if id(each) not in data]
-    return sum(4 * math.prod(argument.shape) for argument in kept)
+def resting_bytes(program: Program, batch: int) -> int:
+    """Of the arguments that do not grow with the batch: the state, and frozen networks."""
+    return sum(
+        4 * math.prod(each.shape) for each in program.arguments if each.shape[:1] != (batch,)
+    )
 
 
 def fix(rung: int, applicable: bool) -> Fix:
