@@ -48,10 +48,10 @@ NEEDS = ("steps",)
 ENOUGH_LEFT, LEAST_TAKEN = 0.7, 0.1
 """Of the cores' time: a core with nothing to do takes loading over for nothing. Of the step: what
 loading must take from it on full cores to be worth a word."""
-HOST_BOUND = 0.7
+HOST_BOUND = 0.75
 """Of the step, in loading: the device waits for the main thread then, and not it for the device,
 even if sharing its cores keeps the device busy all the while. Ill scripts of tests/clinic are at
-0.78 and more; healthy ones that augment behind the step, and then wait for it, up to 0.64."""
+0.78 and more; healthy ones that augment behind the step, and then wait for it, up to 0.7."""
 UNEVEN = 1.5
 """Times the n-th part; measured on 2 cores with the loaders of tests/clinic (1.3 to 1.7)."""
 OFTEN, MOST = 0.5, 0.98
@@ -60,8 +60,9 @@ LEFT_OVER = Fix(
     summary="make the preparation itself cheaper: it has all cores already",
     how="decode once and save the arrays, augment less or on the device, read from a faster disk",
 )
-FEWEST_MS, LEAST_SHARE = 0.05, 0.01
-"""Below these the loss is no larger than the sampler's own grain."""
+FEWEST_MS, LEAST_SHARE, SURE_SHARE = 0.05, 0.01, 0.03
+"""Below the first two the loss is no larger than the sampler's own grain. The last one is half of
+what the device of a healthy script waits now and then, where both need about the same time."""
 
 
 def check(observation: Observation) -> Outcome:
@@ -77,8 +78,11 @@ def check(observation: Observation) -> Outcome:
     lost_ms = exposed_ms + taken_ms
     if lost_ms < max(FEWEST_MS, LEAST_SHARE * steps.time_ms):
         return ok(f"loading takes {steps.etl_ms:.2f} ms a step, hidden behind the step", *evidence)
-    error = 2 * steps.standard_error_ms / max(steps.time_ms, FEWEST_MS)
-    sure_ms = lost_ms / 2 * max(0.0, 1 - error)
+    error_ms = 2 * steps.standard_error_ms
+    known = max(0.0, 1 - error_ms / max(steps.time_ms, FEWEST_MS))
+    waiting_ms = exposed_ms / 2 - error_ms
+    waiting_ms = waiting_ms if waiting_ms >= SURE_SHARE * steps.time_ms else 0.0
+    sure_ms = waiting_ms + taken_ms / 2 * known
     gain = estimated(
         speedup=without(steps, lost_ms),
         low=without(steps, sure_ms),

@@ -104,7 +104,7 @@ def not_fused(observation: Observation, steps: Steps, evidence: list[Evidence]) 
     )
     gain = estimated(
         without(steps, FUSED * unfused_ms + 0.9 * lost_ms(steps)),
-        without(steps, FUSED / 2 * unfused_ms),
+        without(steps, FUSED / 2 * unfused_ms + lost_ms(steps) / 2),
         without(steps, unfused_ms + lost_ms(steps)),
     )
     return issue(summary, [*evidence, told], [fix(observation)], gain)
