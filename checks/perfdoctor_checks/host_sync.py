@@ -94,12 +94,15 @@ def own_work_ms(steps: Steps) -> float:
 
 
 def overlapped(observation: Observation, steps: Steps) -> Gain:
-    """If the longer of device and host were all that a step takes; a CPU's cores they share."""
+    """If the longer of device and host were all that a step takes; a CPU's cores they share.
+
+    Half as much again at most: threads that sleep must be woken, which takes what is not seen.
+    """
     longer_ms = max(steps.device_busy_ms, own_work_ms(steps), FEWEST_MS)
     if observation.backend is not None and observation.backend.platform == "cpu":
         longer_ms = max(longer_ms, steps.cpu_ms / max(1.0, observation.host.usable_cores))
     speedup = max(1.0, steps.time_ms / longer_ms)
-    return estimated(speedup=speedup, low=1 + (speedup - 1) / 2, high=speedup)
+    return estimated(speedup=speedup, low=1 + (speedup - 1) / 2, high=1 + (speedup - 1) * 1.5)
 
 
 def summary(steps: Steps) -> str:

@@ -52,6 +52,7 @@ def test_the_gain_is_that_of_overlap() -> None:
     assert gain is not None
     assert gain.speedup == pytest.approx(10 / 6)
     assert gain.low == pytest.approx(1 + (10 / 6 - 1) / 2)
+    assert gain.high == pytest.approx(1 + (10 / 6 - 1) * 1.5)
 
 
 def test_the_hosts_own_work_may_be_the_longer_part() -> None:

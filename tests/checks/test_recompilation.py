@@ -86,14 +86,21 @@ def test_a_workload_without_a_static_schedule_gets_the_general_advice() -> None:
 def test_gain_is_what_the_window_lost() -> None:
     gain = again(SHAPE).gain
     assert gain is not None
-    assert gain.high == pytest.approx(3 / (3 - 0.9))
+    assert gain.high == pytest.approx(1 + 3 * (3 / (3 - 0.9) - 1))
 
 
 def test_a_compilation_that_began_before_the_window_counts_in_part() -> None:
     seen = seen_with(*compiled(5, 6, 10.1, 11.5, 12.5))
     gain = recompilation.check(seen).gain
     assert gain is not None
-    assert gain.high == pytest.approx(3 / (3 - 0.7))
+    assert gain.high == pytest.approx(1 + 3 * (3 / (3 - 0.7) - 1))
+
+
+def test_shapes_come_back_so_less_is_sure_of_them() -> None:
+    gain, other = again(SHAPE).gain, again(None).gain
+    assert gain is not None and other is not None
+    assert gain.low < other.low and gain.speedup < other.speedup
+    assert gain.high == other.high
 
 
 @pytest.mark.parametrize(
