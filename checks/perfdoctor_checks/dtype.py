@@ -73,7 +73,7 @@ def check(observation: Observation) -> Outcome:
             + origin(program),
             evidence,
             fixes(observation),
-            gain(steps, shares["f64"]),
+            gain(steps, program, shares["f64"]),
         )
     if not any(shares.values()):
         return not_applicable("the step computes no floating-point numbers")
@@ -162,16 +162,22 @@ def facts(observation: Observation, program: Program, shares: dict[str, float]) 
     return found
 
 
-def gain(steps: Steps, share: float) -> Gain:
-    """Half of the device's time on float64, a quarter at least, three quarters at most."""
+def gain(steps: Steps, program: Program, share: float) -> Gain:
+    """Half of the device's time on float64, a quarter at least, three quarters at most.
+
+    Where all products are narrower, it is only in operations that are cheap beside them: nothing is
+    sure then.
+    """
     if steps.time_ms <= 0:
         return estimated(1.0, 1.0, 1.0)
     wide = min(steps.device_busy_ms / steps.time_ms, 1.0) * share
+    cheap = bool(program.layers) and all(layer.dtype != "f64" for layer in program.layers)
 
     def without(part: float) -> float:
         return 1 / (1 - part * wide)
 
-    return estimated(speedup=without(0.5), low=without(0.25), high=without(0.75))
+    low = 1.0 if cheap else without(0.25)
+    return estimated(speedup=without(0.5), low=low, high=without(0.75))
 
 
 def fixes(observation: Observation) -> list[Fix]:

@@ -200,3 +200,14 @@ def test_estimates_are_in_order(time_ms: float, busy_ms: float, wide: int) -> No
     if outcome.kind == "issue":
         target = replace(seen.target, kind="script", workload=None)
         assert_sound(outcome, replace(seen, target=target))
+
+
+def test_wide_numbers_beside_narrow_products_have_no_sure_gain() -> None:
+    seen = recorded("double_precision")
+    assert seen.program is not None
+    narrow = tuple(replace(layer, dtype="f32") for layer in seen.program.layers)
+    cheap = dtype.check(replace(seen, program=replace(seen.program, layers=narrow))).gain
+    whole = dtype.check(seen).gain
+    assert cheap is not None and whole is not None
+    assert cheap.low == 1.0 < whole.low
+    assert cheap.speedup == whole.speedup
