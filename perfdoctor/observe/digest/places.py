@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from perfdoctor.observe.digest.source import Caller, caller
+from perfdoctor.observe.digest.source import Caller, caller, is_generator
 from perfdoctor.schema.recording import Frame
 from perfdoctor.schema.run import Place
 
@@ -42,6 +42,8 @@ class Code:
     """Folders that are the user's, even if they lie among the installed packages."""
     calls: Sequence[Sequence[Frame]] = ()
     """Stacks from which the step was called, innermost frame first."""
+    seen: Sequence[Sequence[Frame]] = ()
+    """All stacks, where the step is many calls: generators that never call jax are loaders then."""
     _callers: dict[tuple[str, str], Caller] = field(default_factory=dict)
 
     @cached_property
@@ -53,6 +55,16 @@ class Code:
                 if self.is_own(file):
                     found.setdefault((file, function), set()).add(line)
         return found
+
+    @cached_property
+    def dispatching(self) -> set[tuple[str, str]]:
+        """The functions, (file, name), that were seen to call jax."""
+        return {
+            (file, function)
+            for stack in self.seen
+            if any(INSIDE_JAX.search(frame[0]) for frame in stack)
+            for file, _, function in stack
+        }
 
     def is_own(self, file: str) -> bool:
         """Whether a file is the user's own code."""
@@ -97,10 +109,15 @@ class Code:
 
     def is_loading(self, frame: Frame) -> bool:
         """Whether this frame is part of a data loader."""
-        file, _, function = frame
+        file, line, function = frame
         if LOADING_FILES.search(file):
             return True
-        return function.rpartition(".")[2] in LOADING_FUNCTIONS and self.is_own(file)
+        if not self.is_own(file):
+            return False
+        if function.rpartition(".")[2] in LOADING_FUNCTIONS:
+            return True
+        generates = bool(self.seen) and (file, function) not in self.dispatching
+        return generates and is_generator(file, line)
 
     def own_line(self, stack: Sequence[Frame]) -> Frame | None:
         """The innermost line of the user's own code."""

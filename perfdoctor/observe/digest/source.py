@@ -38,6 +38,22 @@ def caller(file: str, line: int) -> Caller:
         return NOWHERE
 
 
+@cache
+def is_generator(file: str, line: int) -> bool:
+    """Whether the function around this line yields; False if it can't be read."""
+    try:
+        tree = ast.parse(Path(file).read_text(encoding="utf-8", errors="replace"))
+        statements = list(statements_of(innermost_function(tree, line)))
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return any(
+        isinstance(node, ast.Yield | ast.YieldFrom)
+        for statement in statements
+        for expression in expressions(statement)
+        for node in ast.walk(expression)
+    )
+
+
 def caller_in(tree: ast.Module, line: int) -> Caller:
     """The same, of a file that was read."""
     function = innermost_function(tree, line)

@@ -288,7 +288,7 @@ def code_of(timeline: Timeline, function: str, recording: Recording, count: int)
     """The user's code, and where in it the step is called: while it compiled, and sampled since."""
     own, calls = tuple(recording.own), timeline.dispatches[function]
     if sum(map(len, timeline.dispatches.values())) >= OP_BY_OP * count:
-        return Code(own)  # the function is one operation of many, not the step
+        return Code(own, seen=recording.stacks)  # the function is one operation of many
     instants = np.asarray([instant for instant, _ in recording.samples], np.int64)
     numbers = np.asarray([number for _, number in recording.samples], np.int64)
     during = np.unique(numbers[contains(calls, instants)])

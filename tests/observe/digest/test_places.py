@@ -257,3 +257,30 @@ STACKS = st.lists(FRAMES, max_size=5)
 @given(st.lists(STACKS, max_size=4), STACKS)
 def test_every_stack_has_an_activity(calls: list[list[Frame]], stack: list[Frame]) -> None:
     assert Code(calls=calls).activity(stack) in ("loading", "logging", "other")
+
+
+LOADER = """
+import time
+
+def batches():
+    while True:
+        time.sleep(0.1)
+        yield 1
+
+def train():
+    for batch in batches():
+        yield update(batch)
+"""
+
+
+def test_where_the_step_is_many_operations_a_generator_that_calls_no_jax_is_a_loader(
+    tmp_path: Path,
+) -> None:
+    file = str(tmp_path / "train.py")
+    Path(file).write_text(LOADER)
+    in_batches: Frame = (file, 6, "batches")
+    in_train: Frame = (file, 11, "train")
+    stacks = [[in_batches, in_train, RUNPY], [JIT, in_train, RUNPY], [in_train, RUNPY]]
+    activities = [Code(seen=stacks).activity(stack) for stack in stacks]
+    assert activities == ["loading", "other", "other"]
+    assert [Code().activity(stack) for stack in stacks] == ["other"] * 3

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfdoctor.observe.digest.source import NOWHERE, Caller, caller
+from perfdoctor.observe.digest.source import NOWHERE, Caller, caller, is_generator
 
 MARK = "#"
 """In the tests' sources: `# call`, the line asked for; `# calls`, of the same; `# feeds`."""
@@ -258,3 +258,15 @@ def test_whatever_the_line_calling_and_feeding_are_lines_of_the_file(
     file.write_text(text)
     found = caller(str(file), line)
     assert found.calling | found.feeding <= set(range(1, text.count("\n") + 2))
+
+
+def test_a_generator_is_told_by_its_own_yield(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(
+        "def outer():\n    def inner():\n        yield 1\n    return inner\n\n"
+        "def batches():\n    for i in range(3):\n        x = yield from [i]\n"
+    )
+    assert not is_generator(str(file), 4)
+    assert is_generator(str(file), 3)
+    assert is_generator(str(file), 7)
+    assert not is_generator(str(tmp_path / "none.py"), 1)
