@@ -103,9 +103,9 @@ def nan_checks() -> Variant:
 
 
 def doubles(computes: bool) -> Variant:
-    """64 bits allowed: a fault only in programs that leave a type to jax's default."""
+    """64 bits allowed: a fault only in programs that leave a type to jax's default, if it costs."""
     check = "dtype" if computes else None
-    return Variant("64-bits", check, env={"JAX_ENABLE_X64": "1"})
+    return Variant("64-bits", check, may_be_hint=True, env={"JAX_ENABLE_X64": "1"})
 
 
 def slow_loader(decode_ms: int) -> Variant:
@@ -284,6 +284,10 @@ PROGRAMS = [
         folder="examples/nnx_toy_examples",
         command=("02_lifted_transforms.py",),
         stand_ins=("matplotlib",),
+        faults=(
+            Fault("etl", "np.random.choice draws a batch, in half a step of 0.2 ms", certain=False),
+            Fault("compile-cache", "it ends after seconds, half of them compiling", certain=False),
+        ),
         planted=(doubles(computes=True),),
     ),
     Program(
