@@ -20,8 +20,8 @@ def side(folder: Path, name: str, program: str) -> Side:
 
 
 def test_the_candidate_is_compared_with_both_baselines() -> None:
-    assert differences([0.0, 0.2, 0.3]) == (pytest.approx(0.2), pytest.approx(0.2))
-    assert differences([0.1, 0.1, 0.1]) == (pytest.approx(0.0), pytest.approx(0.0))
+    assert differences([0.0, 0.2, 0.3]) == pytest.approx((0.2, 0.2))
+    assert differences([0.1, 0.1, 0.1]) == pytest.approx((0.0, 0.0))
 
 
 def test_more_work_is_seen_as_slower_and_nothing_is_left(tmp_path: Path) -> None:

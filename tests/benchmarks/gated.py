@@ -37,7 +37,6 @@ def main() -> None:
         value, gradient = jax.value_and_grad(loss)(weights, inputs)
         return weights - 1e-3 * gradient, value
 
-    @jax.jit
     def prepare(weights: jax.Array) -> jax.Array:
         for _ in range(options.compile):  # written out, so that it takes long to compile
             weights = jnp.sin(weights) @ weights + 1
@@ -50,7 +49,7 @@ def main() -> None:
         return inputs
 
     weights = jnp.asarray(generator.standard_normal((options.width,) * 2, np.float32) / 8)
-    prepare(weights).block_until_ready()
+    jax.jit(prepare)(weights).block_until_ready()
     while True:
         weights, value = step(weights, batch())
         if options.data:

@@ -1,5 +1,6 @@
 """A Benchmark as JUnit XML: a test case for each metric."""
 
+from importlib import import_module
 from typing import Any
 
 from perfdoctor.report.benchmark.words import LABELS, cells, change, exact_change, sentence
@@ -10,7 +11,7 @@ from perfdoctor.schema.errors import UsageError
 def render(benchmark: Benchmark) -> str:
     """A metric that regressed has failed; one of which nothing could be said was skipped."""
     try:
-        import junitparser
+        junitparser: Any = import_module("junitparser")
     except ModuleNotFoundError:
         raise UsageError("junitparser is missing; pip install 'perfdoctor[junit]'") from None
     suite = junitparser.TestSuite(f"perfdoctor bench {benchmark.target.name}")
