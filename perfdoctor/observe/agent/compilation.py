@@ -13,10 +13,17 @@ from perfdoctor.schema.recording import CompileEvent, Frame
 PREFIX = "/jax/core/compile/"
 CACHE_HIT, CACHE_MISS = "/jax/compilation_cache/cache_hits", "/jax/compilation_cache/cache_misses"
 LOWERED, COMPILED = "jaxpr_to_mlir_module_duration", "backend_compile_duration"
-LOGGERS = ("jax._src.pjit", "jax._src.interpreters.partial_eval", "jax._src.compiler")
+LOGGERS = (
+    "jax._src.pjit",
+    "jax._src.interpreters.partial_eval",
+    "jax._src.compiler",
+    "jax._src.compilation_cache",
+)
 """Where jax logs the explanations of `jax_explain_cache_misses` (0.8 the first, 0.10 the second),
-and that it has dumped a program."""
+that it has dumped a program, and what becomes of its persistent cache."""
 DUMPED = "Dumped the module"
+OF_THE_CACHE = re.compile(r"persistent (?:compilation )?cache", re.IGNORECASE)
+"""What jax says of its cache when it explains, at a level that is shown."""
 RECOMPILED = 8
 """Compilations of one function after which a run is not waited for any more: a set-up compiles its
 small helpers for many shapes, but no large function so often."""
@@ -37,6 +44,8 @@ class CompilationWatch:
         self.cache = dict.fromkeys((CACHE_HIT, CACHE_MISS), 0)
         self._pending = 0
         self._first = first
+        self.explains_for_us = True
+        """Whether jax explains its cache misses because we asked for it."""
         self.dumps_for_us = True
         """Whether the programs are written because we asked for it."""
 
@@ -65,6 +74,8 @@ class CompilationWatch:
         message = record.getMessage()
         if message.startswith(DUMPED):
             return not self.dumps_for_us
+        if record.levelno == logging.WARNING and OF_THE_CACHE.search(message):
+            return not self.explains_for_us
         if "TRACING CACHE MISS" not in message:
             return True
         function = EXPLAINED.search(message)
@@ -79,6 +90,7 @@ class CompilationWatch:
         jax.monitoring.register_event_listener(self.count)
         for name in LOGGERS:
             logging.getLogger(name).addFilter(self.filter)
+        self.explains_for_us = not getattr(jax.config, "jax_explain_cache_misses", False)
         jax.config.update("jax_explain_cache_misses", True)
 
     def never_rests(self) -> bool:

@@ -292,3 +292,15 @@ def test_the_callers_of_jax_are_told_innermost_first() -> None:
 
 def test_a_deep_stack_loses_its_outermost_frames() -> None:
     assert [function for _, _, function in deep(2 * DEPTH)] == ["deep"] * DEPTH
+
+
+def test_what_jax_says_of_its_cache_because_of_us_stays_out_of_the_log() -> None:
+    watch = CompilationWatch()
+    told = record("PERSISTENT COMPILATION CACHE MISS for 'jit_step' with key 'jit_step-49'")
+    told.levelno = logging.WARNING
+    assert not watch.filter(told)
+    watch.explains_for_us = False  # the program asked for it itself
+    assert watch.filter(told)
+    told.levelno = logging.DEBUG  # as jax says it without being asked
+    watch.explains_for_us = True
+    assert watch.filter(told)
