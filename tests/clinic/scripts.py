@@ -168,9 +168,30 @@ def scores(rows: list[Row]) -> list[str]:
     return found
 
 
+def by_check(rows: list[Row]) -> list[str]:
+    """The table of the README: by cause, how many are named first, and how true their gains are."""
+    found = [
+        "| check | scripts | named first | gain, off by (median) | truth in the interval |",
+        "|---|---|---|---|---|",
+    ]
+    for cause in sorted({row.cause for row in rows if row.cause is not None}):
+        members = [row for row in rows if row.cause == cause]
+        known = [row for row in members if row.error is not None]
+        inside = sum(
+            row.gain is not None and row.gain["low"] <= row.true_gain <= row.gain["high"]
+            for row in known
+            if row.true_gain is not None
+        )
+        off = f"{median(abs(row.error or 0.0) for row in known) * 100:.0f} %" if known else "—"
+        held = f"{inside} of {len(known)}" if known else "—"
+        first = sum(row.rank == 1 for row in members)
+        found.append(f"| `{cause}` | {len(members)} | {first} | {off} | {held} |")
+    return found
+
+
 def table(rows: list[Row]) -> list[str]:
     """All that is printed."""
-    return [HEADING, *map(line, rows), "", *scores(rows)]
+    return [HEADING, *map(line, rows), "", *scores(rows), "", *by_check(rows)]
 
 
 def saved_rows() -> dict[str, Row]:
