@@ -26,7 +26,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Benchmark]:
     """What a benchmark of a small workload prints, and what it saves."""
     folder = tmp_path_factory.mktemp("bench")
     (folder / "tiny.toml").write_text(TINY)
-    answer = perfdoctor("bench", "tiny.toml", "--budget", "60", "--save", "a.json", cwd=folder)
+    answer = perfdoctor("bench", "tiny.toml", "--budget", "90", "--save", "a.json", cwd=folder)
     assert answer.returncode == 0, answer.stderr
     return answer.stdout, msgspec.json.decode((folder / "a.json").read_bytes(), type=Benchmark)
 

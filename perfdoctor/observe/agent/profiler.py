@@ -7,6 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+RAW = "_raw_session"
+"""Where the session of jax 0.12 keeps the one of jaxlib."""
+
 
 class Profiler:
     """Traces for us, and gives way as soon as the program wants to trace."""
@@ -16,6 +19,7 @@ class Profiler:
         self.taken = False
         """Whether the program traces itself just now."""
         self._profiler = jax.profiler
+        self._state = getattr(jax._src.profiler, "_profile_state", None)
         self._start, self._stop = jax.profiler.start_trace, jax.profiler.stop_trace
         self._lock = threading.Lock()
         self._inside = threading.local()
@@ -61,6 +65,7 @@ class Profiler:
             try:
                 with self._ours():
                     self._start(str(folder), profiler_options=options)
+                    write_profile_only(self._state)
             except RuntimeError:  # it traces, in a way that we don't see
                 return False
             self.tracing = True
@@ -76,6 +81,33 @@ class Profiler:
             self.tracing = False
             with self._ours():
                 self._stop()
+
+
+class ProfileOnly:
+    """JAX's session of the profiler, which writes the profile and no copy of it as JSON: that takes
+    as long as the profile itself, and cores from the program (24 and 10 s for 78 MB, jax 0.10.2).
+    """
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    def stop_and_export(self, folder: str) -> None:
+        """As JAX calls it at the end of a trace."""
+        profile = self._session.stop()
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        (Path(folder) / "profile.xplane.pb").write_bytes(profile)
+
+
+def write_profile_only(state: Any) -> None:
+    """Have the trace that was just started written so, where JAX keeps it as we know it."""
+    for holder, name in ((state, "profile_session"), (getattr(state, "session", None), RAW)):
+        session = getattr(holder, name, None)
+        if hasattr(session, "stop_and_export"):
+            setattr(holder, name, ProfileOnly(session))
+            return
 
 
 def doors(jax: Any) -> list[tuple[Any, str, str]]:

@@ -51,6 +51,13 @@ def test_a_trace_of_ours(tmp_path: Path) -> None:
     assert traced(tmp_path) == ["ours"]
 
 
+def test_no_copy_of_the_profile_is_written_as_json_but_of_the_programs_own(tmp_path: Path) -> None:
+    own = "jax.profiler.start_trace(str(theirs)); step(1.0); jax.profiler.stop_trace()"
+    ran(tmp_path, f"profiler.start(ours); step(1.0); profiler.stop()\n{own}")
+    copies = {each.relative_to(tmp_path).parts[0] for each in tmp_path.rglob("*.json*")}
+    assert copies == {"theirs"}
+
+
 def test_stopping_what_was_not_started_is_nothing(tmp_path: Path) -> None:
     ran(tmp_path, "profiler.stop(); profiler.start(ours); profiler.stop(); profiler.stop()")
     assert traced(tmp_path) == ["ours"]

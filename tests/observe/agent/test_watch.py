@@ -15,7 +15,7 @@ import pytest
 
 from perfdoctor.injection import injected
 from perfdoctor.injection.bootstrap import ATTACHED, BROKEN, STOP
-from perfdoctor.observe.agent.watch import dump_programs
+from perfdoctor.observe.agent.watch import TRACE_BYTES, dump_programs, trace_room_bytes
 from perfdoctor.schema.digest import Digest
 
 LIMIT_S = 120.0
@@ -347,3 +347,11 @@ def test_where_jax_writes_programs_already_they_stay(tmp_path: Path) -> None:
     jax, made = jax_with(jax_dump_ir_to="/home/me/ir")
     assert dump_programs(jax, tmp_path / "programs") == "/home/me/ir"
     assert made == {}
+
+
+def test_a_trace_of_many_events_is_ended_after_a_second_unless_it_showed_too_few_steps() -> None:
+    plenty, little = 100 * TRACE_BYTES, TRACE_BYTES
+    assert trace_room_bytes(plenty, 1, 0.5) == plenty / 4
+    assert trace_room_bytes(plenty, 1, 1.1) == TRACE_BYTES
+    assert trace_room_bytes(plenty, 2, 1.1) == plenty / 4
+    assert trace_room_bytes(little, 1, 1.1) == little / 4
