@@ -7,9 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-RAW = "_raw_session"
-"""Where the session of jax 0.12 keeps the one of jaxlib."""
-
 
 class Profiler:
     """Traces for us, and gives way as soon as the program wants to trace."""
@@ -65,7 +62,7 @@ class Profiler:
             try:
                 with self._ours():
                     self._start(str(folder), profiler_options=options)
-                    write_profile_only(self._state)
+                    write_profile_only(self._state, folder)
             except RuntimeError:  # it traces, in a way that we don't see
                 return False
             self.tracing = True
@@ -88,26 +85,31 @@ class ProfileOnly:
     as long as the profile itself, and cores from the program (24 and 10 s for 78 MB, jax 0.10.2).
     """
 
-    def __init__(self, session: Any) -> None:
-        self._session = session
+    def __init__(self, session: Any, folder: Path) -> None:
+        self._session, self._folder = session, folder
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._session, name)
 
-    def stop_and_export(self, folder: str) -> None:
-        """As JAX calls it at the end of a trace."""
+    def stop_and_export(self, _: str) -> None:
+        """As JAX ends a trace."""
         profile = self._session.stop()
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        (Path(folder) / "profile.xplane.pb").write_bytes(profile)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        (self._folder / "profile.xplane.pb").write_bytes(profile)
+
+    def stop_and_get_profile_data(self) -> None:
+        """As JAX ends a trace since 0.12."""
+        self.stop_and_export("")
 
 
-def write_profile_only(state: Any) -> None:
+def write_profile_only(state: Any, folder: Path) -> None:
     """Have the trace that was just started written so, where JAX keeps it as we know it."""
-    for holder, name in ((state, "profile_session"), (getattr(state, "session", None), RAW)):
-        session = getattr(holder, name, None)
-        if hasattr(session, "stop_and_export"):
-            setattr(holder, name, ProfileOnly(session))
-            return
+    session = getattr(state, "session", None)  # since jax 0.12
+    if hasattr(session, "_raw_session") and hasattr(session, "log_dir"):
+        session._raw_session = ProfileOnly(session._raw_session, folder)
+        session.log_dir = None
+    elif hasattr(getattr(state, "profile_session", None), "stop_and_export"):
+        state.profile_session = ProfileOnly(state.profile_session, folder)
 
 
 def doors(jax: Any) -> list[tuple[Any, str, str]]:

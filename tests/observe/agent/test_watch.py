@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -47,6 +48,7 @@ finally:
     print("ends")
 """
 )
+OLD_JAX = version("jax").startswith("0.8.")
 INTERRUPTED = -2
 """How a shell sees a program that Ctrl-C has ended."""
 
@@ -269,6 +271,7 @@ print(sorted(file.name for file in folder.iterdir() if file.name.startswith("rec
 """
 
 
+@pytest.mark.skipif(OLD_JAX, reason="jax 0.8 hangs in such a fork without us too")
 def test_a_fork_that_exits_normally_writes_nothing(tmp_path: Path) -> None:
     answer = watched(tmp_path, FORKING, window_s=LIMIT_S)
     assert (answer.returncode, answer.stdout) == (0, "begins\n[]\n")
