@@ -1,0 +1,15 @@
+"""Sits in a script that is observed, beside the agent, and counts its jitted calls."""
+
+from typing import Any
+
+from perfdoctor.injection.bootstrap import Orders
+from perfdoctor.observe.agent import watch
+from perfdoctor.trials import inside
+
+NO_CHANGE = {"function": "", "settings": {}, "freeze": False, "cores": None}
+
+
+def attach(jax: Any, orders: Orders) -> None:
+    """Called once the script has imported jax."""
+    inside.attach(jax, {**orders, **NO_CHANGE})
+    watch.attach(jax, orders)

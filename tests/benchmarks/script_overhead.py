@@ -1,0 +1,143 @@
+"""What observing costs a user's script: windows and rests in turn, in one run of the script.
+
+python -m tests.benchmarks.script_overhead [NAME …]
+
+Healthy scripts of tests/clinic run under the agent that `perfdoctor check` puts into them; beside
+it sits the counter of the trials. A window is traced, written and read exactly as `check` does it;
+then the agent rests, as it does for most of a run. What a window costs is the time from its begin
+until its trace is read, less what the calls made meanwhile take in the rests before and after it.
+`check` needs one window; its share of a run of a minute is printed, with the interval over windows.
+
+The resting agent itself is measured by tests/benchmarks/observer_overhead.
+"""
+
+import math
+import os
+import sys
+import tempfile
+import time
+from bisect import bisect_left
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+
+import psutil
+from scipy.special import stdtrit
+
+from perfdoctor.injection import injected
+from perfdoctor.observe.session import AGAIN, OPENED, RECORDED, WINDOW_S, digested
+from perfdoctor.processes import Ward
+from perfdoctor.trials.tally import EVERY, STEPS, Tally
+from tests.clinic.patient import Patient, lay_out, patients
+from tests.saved import save
+
+NAMES = ("plain_mlp", "config_package", "pinn", "optax_cnn", "haiku_vae", "eqx_series")
+WINDOWS, REST_S, START_S = 6, 6.0, 60.0
+RUN_S = 60.0
+"""Of which one window is a share."""
+LIMIT_S = 60.0
+"""Of one window."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one window of one script, in seconds."""
+
+    took_s: float
+    """From its begin until its trace was read."""
+    lost_s: float
+    """Of that, what no calls of the script were made for."""
+
+
+def main() -> None:
+    """The scripts that are named, or NAMES."""
+    everyone = {each.name: each for each in patients()}
+    lines = [f"{'script':<16} {'ms/step':>8}  {'a window takes':>15}  {'loses':>8}   of 60 s"]
+    print(lines[0], flush=True)
+    data = {}
+    for name in sys.argv[1:] or NAMES:
+        with tempfile.TemporaryDirectory() as folder, Ward() as ward:
+            step_ms, costs = windows(everyone[name], Path(folder), ward)
+        lines.append(line(name, step_ms, costs))
+        print(lines[-1], flush=True)
+        data[name] = {"step_ms": step_ms, "windows": [asdict(each) for each in costs]}
+    save("script_overhead", lines, data, shown=False)
+
+
+def line(name: str, step_ms: float | None, costs: list[Cost]) -> str:
+    """A row of the table."""
+    lost = [each.lost_s for each in costs]
+    half = stdtrit(len(lost) - 1, 0.975) * stdev(lost) / math.sqrt(len(lost))
+    step = f"{step_ms:.1f}" if step_ms else "-"
+    took = fmean(each.took_s for each in costs)
+    return (
+        f"{name:<16} {step:>8}  {took:>13.1f} s  {fmean(lost):>6.2f} s   "
+        f"{fmean(lost) / RUN_S:.1%} ± {half / RUN_S:.1%}"
+    )
+
+
+def windows(patient: Patient, folder: Path, ward: Ward) -> tuple[float | None, list[Cost]]:
+    """The step's time as the last window shows it, and what each window cost."""
+    lay_out(patient, folder)
+    notes = ward.folder()
+    tally, _ = Tally(notes / EVERY), Tally(notes / STEPS)
+    env = injected(
+        {**os.environ, **patient.env},
+        "tests.benchmarks.counted",
+        folder=str(notes),
+        steady_within_s=START_S,
+        window_s=WINDOW_S,
+    )
+    command = [sys.executable, *patient.command, *patient.args]
+    with (folder / "output.txt").open("wb") as output:
+        child = ward.spawn(command, env=env, cwd=folder, stdout=output, stderr=output)
+    spans = [window(child, notes, ward, number) for number in range(1, WINDOWS + 1)]
+    time.sleep(REST_S)
+    calls, oldest = tally.since(0), tally.since(0)[0]
+    ward.end(child)
+    digest_ms = step_time_ms(notes, ward)
+    kept = [span for span in spans if span[0] - REST_S * 1e9 > oldest]
+    return digest_ms, [cost(span, calls) for span in kept]
+
+
+def window(child: psutil.Popen, notes: Path, ward: Ward, number: int) -> tuple[int, int]:
+    """When the n-th window began and when its trace was read; it begins after a rest."""
+    if number > 1:
+        time.sleep(REST_S)
+        (notes / AGAIN.format(number - 1)).write_text(f"{WINDOW_S}")
+    wait_for(notes / OPENED.format(number), child)
+    begin = time.monotonic_ns()
+    wait_for(notes / RECORDED.format(number), child)
+    digested(notes, ward)
+    return begin, time.monotonic_ns()
+
+
+def wait_for(file: Path, child: psutil.Popen) -> None:
+    """RuntimeError if it does not come."""
+    until = time.monotonic() + LIMIT_S
+    while not file.exists():
+        if child.poll() is not None or time.monotonic() > until:
+            raise RuntimeError(f"no {file.name}; the script's status: {child.poll()}")
+        time.sleep(0.01)
+
+
+def cost(span: tuple[int, int], calls: list[int]) -> Cost:
+    """Of a window, by the calls in it and in the rests beside it; instants in nanoseconds."""
+    begin, end = span
+    rest = round(REST_S * 0.9 * 1e9)
+
+    def made(since: int, until: int) -> int:
+        return bisect_left(calls, until) - bisect_left(calls, since)
+
+    rate = (made(begin - rest, begin) + made(end, end + rest)) / (2 * rest)
+    return Cost(took_s=(end - begin) / 1e9, lost_s=(end - begin - made(begin, end) / rate) / 1e9)
+
+
+def step_time_ms(notes: Path, ward: Ward) -> float | None:
+    """As the last trace tells it, which is slower than untraced."""
+    found = digested(notes, ward)
+    return found.steps.time_ms if found and found.steps else None
+
+
+if __name__ == "__main__":
+    main()
