@@ -1,17 +1,19 @@
 """What `--against` names: another commit, another target, or numbers that were saved."""
 
+import os
 from collections.abc import Iterator
 from contextlib import chdir, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
-from perfdoctor.bench.git import resolved, top_level, worktree
+from perfdoctor.bench.git import imported_from, resolved, top_level, worktree
 from perfdoctor.files import read_saved
 from perfdoctor.processes import Ward
 from perfdoctor.schema.benchmark import BENCHMARK_SCHEMA, Benchmark, Recipe
 from perfdoctor.schema.errors import UsageError
+from perfdoctor.schema.launch import Launch
 from perfdoctor.schema.observation import Observation, Target
 from perfdoctor.targets.resolve import resolve
 
@@ -26,6 +28,16 @@ class Contender:
 
     target: Target
     folder: Path | None = None
+    path: tuple[Path, ...] = ()
+    """Folders from which it imports before all others."""
+
+    def launch(self, launch: Launch) -> Launch:
+        """Its target's launch, where it runs and imports."""
+        if self.folder is None:
+            return launch
+        path = [*map(str, self.path), *filter(None, [launch.env.get("PYTHONPATH")])]
+        env = {**launch.env, "PYTHONPATH": os.pathsep.join(path)} if path else launch.env
+        return replace(launch, folder=self.folder, env=env)
 
 
 @contextmanager
@@ -60,10 +72,22 @@ def at_commit(ref: str, recipe: Recipe, ward: Ward) -> Iterator[Contender]:
             raise UsageError(f"git:{ref}: it has no folder {here.relative_to(root)}")
         with chdir(folder):
             try:
-                target = resolve(recipe.name, recipe.module, recipe.arguments)
+                name = in_copy(recipe.name, root, copy)
+                target = resolve(name, recipe.module, recipe.arguments)
             except UsageError as error:
                 raise UsageError(f"git:{ref}: {error}") from None
-        yield Contender(endless(target), folder)
+        path = tuple(copy / each for each in imported_from(root))
+        yield Contender(endless(target), folder, path)
+
+
+def in_copy(name: str | None, root: Path, copy: Path) -> str | None:
+    """A target that is named by its whole path, in a copy of the repository that it lies in."""
+    if name is None or not Path(name).is_absolute():
+        return name
+    file = Path(name).resolve()
+    if not file.is_relative_to(root.resolve()):
+        raise UsageError(f"{name} is not in the repository {root}")
+    return str(copy / file.relative_to(root.resolve()))
 
 
 def commit_here(saved: Benchmark) -> str | None:

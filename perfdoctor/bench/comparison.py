@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from perfdoctor.bench.decision import LOOKS, Estimate, Verdict, estimate, verdict
 from perfdoctor.bench.pairs import Pair
 from perfdoctor.schema.benchmark import Compared, Comparison, Exact, ExactChange
 from perfdoctor.schema.errors import NothingMeasured
-from perfdoctor.trials.live import PlayerEnded
+from perfdoctor.trials.live import OutOfTime, PlayerEnded
 
 OfAll = Literal["regressed", "pass", "improved", "inconclusive"]
 GATED = ("step_time", "compile_time")
@@ -39,7 +40,7 @@ def compared(
     """
     start = time.monotonic()
     pairs: list[Pair] = []
-    longest_s, why_ended = 0.0, ""
+    longest_s, why_ended, failed = 0.0, "", False
     for count in LOOKS:
         while len(pairs) < count and not why_ended:
             if time.monotonic() + longest_s > until:
@@ -49,14 +50,23 @@ def compared(
             began = time.monotonic()
             try:
                 pairs.append(play(until))
+            except OutOfTime:
+                why_ended = "the budget ended"
             except PlayerEnded as error:
-                why_ended = str(error)
+                why_ended, failed = str(error), True
             longest_s = max(longest_s, time.monotonic() - began)
         if why_ended or decided(looked_at(pairs, threshold), threshold):
             break
     if len(pairs) < 2:
         raise NothingMeasured(f"no comparison: {why_ended} before two pairs were measured")
-    return judged(pairs, against, threshold, time.monotonic() - start, why_ended)
+    found = judged(pairs, against, threshold, time.monotonic() - start, why_ended)
+    return without_verdict(found, why_ended) if failed else found
+
+
+def without_verdict(found: Comparison, why: str) -> Comparison:
+    """Of launches that went well no verdict follows, where the next one failed."""
+    summary = f"no verdict: after {found.pairs} pairs a launch failed: {why}"
+    return replace(found, verdict="inconclusive", summary=summary)
 
 
 def looked_at(pairs: Sequence[Pair], threshold: float) -> dict[str, Estimate]:

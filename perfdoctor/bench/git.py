@@ -1,9 +1,13 @@
 """The git repository in which a target lies, and other commits of it."""
 
+import json
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import distributions
 from pathlib import Path
+from urllib.parse import unquote, urlparse
 
 from perfdoctor.processes import Ward
 from perfdoctor.schema.benchmark import Source
@@ -72,3 +76,27 @@ def worktree(ward: Ward, root: Path, commit: str) -> Iterator[Path]:
     finally:
         git(root, "worktree", "remove", "--force", str(copy))
         ward.discard(folder)
+
+
+def imported_from(root: Path) -> tuple[Path, ...]:
+    """The folders below a repository's root, relative to it, from which Python imports packages.
+
+    A project that is installed as editable is imported from the repository by every program, also
+    by one that runs in a worktree: without these folders of its own on PYTHONPATH, two commits
+    would be compared by the code of one.
+    """
+    environment = Path(sys.prefix).resolve()
+    found = [Path(entry).resolve() for entry in sys.path[1:] if entry]
+    for project in editable_projects():
+        found += [each for each in (project, project / "src") if each.is_dir()]
+    below = [each for each in found if each.is_relative_to(root.resolve())]
+    own = [each for each in below if not each.is_relative_to(environment)]
+    return tuple(dict.fromkeys(each.relative_to(root.resolve()) for each in own))
+
+
+def editable_projects() -> Iterator[Path]:
+    """The folders of the projects that are installed as editable (PEP 610)."""
+    for distribution in distributions():
+        origin = json.loads(distribution.read_text("direct_url.json") or "{}")
+        if origin.get("dir_info", {}).get("editable"):
+            yield Path(unquote(urlparse(origin["url"]).path)).resolve()

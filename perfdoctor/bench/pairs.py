@@ -14,7 +14,7 @@ from perfdoctor.processes import Ward
 from perfdoctor.schema.benchmark import LaunchRecord
 from perfdoctor.schema.fix import Change
 from perfdoctor.trials.copies import Copy, slice_s_of, warm_up
-from perfdoctor.trials.live import PlayerEnded
+from perfdoctor.trials.live import OutOfTime, PlayerEnded
 from perfdoctor.trials.statistics import trimmed_mean
 
 SLICE_S, ROUNDS = 0.5, 6
@@ -76,7 +76,7 @@ def by_turns(copies: Sequence[Copy], sides: Sequence[Side], until: float) -> lis
     slice_s = max(slice_s_of(copy, SLICE_S) for copy in copies)
     for _ in range(ROUNDS):
         if time.monotonic() + slice_s * len(copies) > until:
-            raise PlayerEnded("the budget ended before the pair was complete")
+            raise OutOfTime("the budget ended before the pair was complete")
         for copy in random.sample(copies, len(copies)):
             copy.run(slice_s)
     columns = [step_logs(copy, side.stride) for copy, side in zip(copies, sides, strict=True)]

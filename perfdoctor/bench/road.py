@@ -109,7 +109,7 @@ def by_itself(
     request: Request, target: Target, recipe: Recipe, examine: "Examine", until: float
 ) -> Benchmark:
     """Fresh launches, one after the other."""
-    side, observation = examine(target)
+    side, observation = examine(Contender(target))
     launches: list[LaunchRecord] = []
     for launch in launched(side, examine.ward, until, examine.say):
         launches.append(launch)
@@ -126,9 +126,9 @@ def in_pairs(
     until: float,
 ) -> Benchmark:
     """Live pairs of both."""
-    side, observation = examine(target)
+    side, observation = examine(Contender(target))
     try:
-        base_side, base_observation = examine(baseline.target, baseline.folder)
+        base_side, base_observation = examine(baseline)
     except NothingMeasured as error:
         raise NothingMeasured(f"the baseline {request.against}: {error}") from None
     launches: list[LaunchRecord] = []
@@ -159,11 +159,11 @@ class Examine:
     limit_s: float
     say: Callable[[str], None]
 
-    def __call__(self, target: Target, folder: Path | None = None) -> tuple[Side, Observation]:
-        """NothingMeasured if it makes no steps; `folder`: in which it runs, if it is not ours."""
-        patient = patient_of(target, self.ward, self.output, self.say, copied=False)
-        launch = dataclasses.replace(patient.launch, folder=folder)
-        observation = observe(target, launch, self.ward, self.limit_s, self.say)
+    def __call__(self, contender: Contender) -> tuple[Side, Observation]:
+        """NothingMeasured if it makes no steps."""
+        patient = patient_of(contender.target, self.ward, self.output, self.say, copied=False)
+        launch = contender.launch(patient.launch)
+        observation = observe(contender.target, launch, self.ward, self.limit_s, self.say)
         return side_of(launch, observation), observation
 
 

@@ -15,7 +15,7 @@ from perfdoctor.processes import Ward, peak_rss_bytes, resume, suspend, tree
 from perfdoctor.schema.fix import Change
 from perfdoctor.schema.launch import Launch
 from perfdoctor.trials.duet import COMPILING_SLICE_S, enough
-from perfdoctor.trials.live import Live, PlayerEnded
+from perfdoctor.trials.live import Live, OutOfTime, PlayerEnded
 from perfdoctor.trials.tally import EVERY, STEPS, Tally
 
 SLICE_S, LONGEST_SLICE_S = 1.0, 15.0
@@ -206,7 +206,7 @@ def warm_up(copies: Sequence[Copy], until: float) -> None:
                 copy.suspend()
                 del starting[copy]
         if time.monotonic() > limit:
-            raise PlayerEnded("the budget ended before its gain could be measured")
+            raise OutOfTime("the budget ended before its gain could be measured")
     tell = all(copy.makes_steps for copy in copies)
     for copy in copies:
         copy.tells_steps = tell

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from perfdoctor.processes import Ward
 from perfdoctor.schema.launch import Launch
 from perfdoctor.schema.slices import Slice
-from perfdoctor.trials.live import PlayerEnded
+from perfdoctor.trials.live import OutOfTime, PlayerEnded
 from perfdoctor.trials.player import Player
 from perfdoctor.trials.statistics import LAUNCH_SD, quantile, trimmed_mean
 
@@ -59,7 +59,7 @@ def enough(ratios: list[float], until: float) -> bool:
     """
     if time.monotonic() > until:
         if len(ratios) < FEWEST_AT_DEADLINE:
-            raise PlayerEnded("the budget ended before its gain could be measured")
+            raise OutOfTime("the budget ended before its gain could be measured")
         return True
     if len(ratios) < FEWEST_ROUNDS:
         return False

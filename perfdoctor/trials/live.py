@@ -16,6 +16,10 @@ class PlayerEnded(Exception):
     """The process ended, or did not answer, when it was to run; the message says why."""
 
 
+class OutOfTime(PlayerEnded):
+    """It lives, but the budget does not suffice for what it was to do."""
+
+
 class Live:
     """One live process of a pair; it ends with the block, and its folder goes with it."""
 

@@ -10,7 +10,7 @@ from perfdoctor.bench.decision import LOOKS
 from perfdoctor.bench.pairs import Pair
 from perfdoctor.schema.benchmark import Comparison
 from perfdoctor.schema.errors import NothingMeasured
-from perfdoctor.trials.live import PlayerEnded
+from perfdoctor.trials.live import OutOfTime, PlayerEnded
 from tests.bench.made import EXACT, launch
 
 
@@ -74,22 +74,30 @@ def test_nothing_is_claimed_where_the_control_fails() -> None:
     assert "two launches of the baseline itself differ" in found.summary
 
 
-def until_it_breaks(count: int) -> Callable[[float], Pair]:
+def until_it_breaks(
+    count: int, kind: type[PlayerEnded] = PlayerEnded, slower: float = 0.3
+) -> Callable[[float], Pair]:
     """Plays so many pairs, then the process ends."""
     left = iter(range(count))
-    source = pairs(0.3, sd=0.001)
+    source = pairs(slower, sd=0.001)
 
     def play(until: float) -> Pair:
         if next(left, None) is None:
-            raise PlayerEnded("killed, as the kernel does when memory runs out")
+            raise kind("killed, as the kernel does when memory runs out")
         return next(source)
 
     return play
 
 
-def test_what_was_measured_before_a_failure_counts() -> None:
-    found = comparison(until_it_breaks(3))
-    assert (found.verdict, found.pairs) == ("regressed", 3)
+@pytest.mark.parametrize("slower", [0.0, 0.3])
+def test_a_failure_leaves_the_numbers_but_no_verdict(slower: float) -> None:
+    found = comparison(until_it_breaks(3, slower=slower))
+    assert (found.verdict, found.pairs) == ("inconclusive", 3)
+    assert "memory runs out" in found.summary and found.metrics
+
+
+def test_what_was_measured_when_the_time_is_up_counts() -> None:
+    assert comparison(until_it_breaks(3, OutOfTime)).verdict == "regressed"
 
 
 @pytest.mark.parametrize("count", [0, 1])

@@ -1,9 +1,11 @@
+import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from perfdoctor.bench.git import resolved, source, top_level, worktree
+from perfdoctor.bench.git import imported_from, resolved, source, top_level, worktree
 from perfdoctor.processes import Ward
 from perfdoctor.schema.errors import UsageError
 
@@ -80,3 +82,28 @@ def test_a_copy_goes_also_when_what_was_done_with_it_failed(repository: Path) ->
         with pytest.raises(ZeroDivisionError), worktree(ward, repository, "HEAD"):
             print(1 / 0)
         assert len(git(repository, "worktree", "list").splitlines()) == 1
+
+
+def test_packages_are_imported_from_where_python_finds_them_in_the_repository(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (repository / "lib").mkdir()
+    (repository / "project" / "src").mkdir(parents=True)
+    installed = tmp_path / "site-packages"
+    record = installed / "mine-1.0.dist-info"
+    record.mkdir(parents=True)
+    (record / "METADATA").write_text("Name: mine\nVersion: 1.0\n")
+    origin = {"url": (repository / "project").as_uri(), "dir_info": {"editable": True}}
+    (record / "direct_url.json").write_text(json.dumps(origin))
+    inside = str(repository / "lib")
+    monkeypatch.setattr(sys, "path", [str(repository), inside, *sys.path[1:], str(installed)])
+    found = {str(each) for each in imported_from(repository)}
+    assert found == {"lib", "project", "project/src"}
+
+
+def test_an_environment_in_the_repository_is_no_code_of_it(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "prefix", str(repository / ".venv"))
+    monkeypatch.setattr(sys, "path", ["", str(repository / ".venv" / "lib" / "site-packages")])
+    assert imported_from(repository) == ()

@@ -12,6 +12,7 @@ from tests.command import perfdoctor
 
 OLD = """
 import jax, jax.numpy as jnp
+from layers import WORK
 
 @jax.jit
 def step(x):
@@ -26,16 +27,17 @@ while True:
 
 
 @pytest.fixture
-def repository(tmp_path: Path) -> Path:
-    """Three commits of train.py: the first, one with a comment more, one whose step does thrice."""
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two commits of train.py, one of them with a comment more; it imports from src/layers.py."""
     folder = tmp_path / "repository"
-    folder.mkdir()
+    (folder / "src").mkdir(parents=True)
+    (folder / "src" / "layers.py").write_text("WORK = 1")
     git(folder, "init", "--quiet", "--initial-branch", "main")
-    one = OLD.replace("WORK", "1")
-    for text in (one, "# a comment\n" + one, OLD.replace("WORK", "3")):
+    for text in (OLD, "# a comment\n" + OLD):
         (folder / "train.py").write_text(text)
         git(folder, "add", ".")
         git(folder, "commit", "--quiet", "-m", "a change")
+    monkeypatch.setenv("PYTHONPATH", str(folder / "src"))
     return folder
 
 
@@ -52,8 +54,9 @@ def bench(folder: Path, *options: str) -> tuple[subprocess.CompletedProcess[str]
     return answer, saved
 
 
-def test_a_commit_that_does_more_has_regressed_and_says_what_it_does(repository: Path) -> None:
-    options = ("--against", "git:HEAD~1", "--threshold", "50%", "--budget", "150")
+def test_a_change_that_does_more_has_regressed_and_says_what_it_does(repository: Path) -> None:
+    (repository / "src" / "layers.py").write_text("WORK = 3")
+    options = ("--against", "git:HEAD", "--threshold", "50%", "--budget", "150")
     answer, found = bench(repository, *options)
     assert answer.returncode == 1, found.comparison
     comparison = found.comparison
@@ -65,10 +68,10 @@ def test_a_commit_that_does_more_has_regressed_and_says_what_it_does(repository:
     assert flops.after / flops.before == pytest.approx(3, rel=0.05)
     assert any(line.startswith("device +") for line in comparison.causes)
     assert len(found.launches) == comparison.pairs
+    assert found.source is not None and found.source.dirty
 
 
 def test_a_comment_changes_nothing_that_is_exact(repository: Path) -> None:
-    git(repository, "checkout", "--quiet", "HEAD~1")
     options = ("--against", "git:HEAD~1", "--threshold", "200%", "--budget", "150")
     answer, found = bench(repository, *options)
     assert answer.returncode == 0, found.comparison
@@ -94,7 +97,7 @@ def test_a_baseline_that_there_is_none_of_is_named(
 
 
 def test_a_commit_without_the_script_is_named(repository: Path) -> None:
-    (repository / "new.py").write_text(OLD.replace("WORK", "1"))
+    (repository / "new.py").write_text(OLD)
     answer = perfdoctor("bench", "new.py", "--against", "git:HEAD", cwd=repository)
     assert (answer.returncode, answer.stdout) == (2, "")
     assert "git:HEAD: new.py: no such file" in answer.stderr

@@ -1,0 +1,272 @@
+"""How often the gate is wrong: real comparisons of one program with itself, and with slower ones.
+
+python -m tests.benchmarks.gate_accuracy collect MINUTES [CASE …]
+python -m tests.benchmarks.gate_accuracy table
+
+`collect` plays comparisons as `perfdoctor bench --against` does, of tests/benchmarks/gated.py with
+a copy of itself whose step, data or compilation does some percent more, and adds each one to
+results/gate_accuracy.jsonl as soon as it is over; so it can be run in several parts. A case is
+compared at its own threshold: the smallest slowdown that it is to find lies above it.
+
+`table` replays the decisions on what was collected, and those of other tools
+(tests/benchmarks/gate_rules.py).
+"""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+from perfdoctor.bench.comparison import compared
+from perfdoctor.bench.decision import LOOKS
+from perfdoctor.bench.launches import Side
+from perfdoctor.bench.pairs import Pair, play
+from perfdoctor.processes import Ward
+from perfdoctor.schema.errors import NothingMeasured
+from perfdoctor.schema.launch import Launch
+from perfdoctor.trials.live import PlayerEnded
+from tests.benchmarks.gate_rules import RULES
+from tests.saved import save
+
+PROGRAM = Path(__file__).parent / "gated.py"
+COLLECTED = Path(__file__).parent / "results" / "gate_accuracy.jsonl"
+BUDGET_S = 400.0
+"""Of one comparison: room for all pairs, so that each one ends with a verdict or undecided."""
+BUSY = "while True: pass"
+POINTS = 12
+"""Of a launch's plot that are kept."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is compared: a program with itself, one part of it made longer."""
+
+    name: str
+    base: dict[str, int]
+    """Units of work, by part."""
+    slower: dict[str, int]
+    metric: str
+    """That the gate is to find slower; every other one must stay silent."""
+    threshold: float
+    load: bool = False
+    """Whether another process keeps one core busy all the time."""
+    weight: int = 1
+    """How often it is played beside the others."""
+
+
+STEP = {"step": 100, "compile": 20}
+WIDE = {"step": 100, "compile": 20, "width": 160}
+DATA = {"step": 2, "data": 100, "compile": 20}
+COMPILE = {"step": 100, "compile": 100}
+CASES = (
+    Case("same", STEP, {}, "", 0.05, weight=8),
+    Case("same, wide", WIDE, {}, "", 0.05, weight=8),
+    Case("same, loading", DATA, {}, "", 0.05, weight=4),
+    Case("same, one core busy", STEP, {}, "", 0.05, load=True, weight=4),
+    Case("step +5 %", STEP, {"step": 105}, "step_time", 0.03, weight=2),
+    Case("step +3 %", STEP, {"step": 103}, "step_time", 0.015, weight=2),
+    Case("step +10 %", STEP, {"step": 110}, "step_time", 0.05),
+    Case("step +5 %, one core busy", STEP, {"step": 105}, "step_time", 0.03, load=True),
+    Case("data +5 %", DATA, {"data": 105}, "step_time", 0.03, weight=2),
+    Case("data +3 %", DATA, {"data": 103}, "step_time", 0.015, weight=2),
+    Case("data +10 %", DATA, {"data": 110}, "step_time", 0.05),
+    Case("compilation +5 %", COMPILE, {"compile": 105}, "compile_time", 0.03, weight=2),
+    Case("compilation +3 %", COMPILE, {"compile": 103}, "compile_time", 0.015, weight=2),
+    Case("compilation +10 %", COMPILE, {"compile": 110}, "compile_time", 0.05),
+)
+
+
+def side(units: dict[str, int]) -> Side:
+    """The program with so much work in its parts."""
+    options = tuple(word for name, n in units.items() for word in (f"--{name}", str(n)))
+    return Side(Launch((str(PROGRAM), *options), dict(os.environ)), "step", 1.0)
+
+
+def collect(minutes: float, names: Sequence[str]) -> None:
+    """Play comparisons of the cases in random order until the time is up."""
+    until = time.monotonic() + 60 * minutes
+    cases = [each for each in CASES if not names or each.name in names]
+    while time.monotonic() < until:
+        case = random.choices(cases, [each.weight for each in cases])[0]
+        found = comparison(case)
+        with COLLECTED.open("a") as file:
+            file.write(json.dumps(found, separators=(",", ":")) + "\n")
+        print(f"{case.name:<26} {found['verdict']:<13} {len(found['pairs']):>2} pairs", flush=True)
+
+
+def comparison(case: Case) -> dict[str, Any]:
+    """One of a case, with its pairs."""
+    pairs: list[tuple[Pair, float]] = []
+    with Ward() as ward, busy(case.load):
+
+        def play_one(until: float) -> Pair:
+            start = time.monotonic()
+            pair = play(ward, side(case.base), side({**case.base, **case.slower}), until)
+            pairs.append((pair, time.monotonic() - start))
+            return pair
+
+        until = time.monotonic() + BUDGET_S
+        try:
+            found = compared(play_one, case.name, case.threshold, until, lambda text: None)
+            verdict, why = str(found.verdict), found.summary
+        except NothingMeasured as error:
+            verdict, why = "none", str(error)
+    return {
+        "case": case.name,
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "verdict": verdict,
+        "summary": why,
+        "pairs": [kept(pair, seconds) for pair, seconds in pairs],
+    }
+
+
+def kept(pair: Pair, seconds: float) -> dict[str, Any]:
+    """What is written down of a pair."""
+    return {
+        "seconds": round(seconds, 2),
+        "contrasts": {name: round(value, 6) for name, value in pair.contrasts.items()},
+        "controls": {name: round(value, 6) for name, value in pair.controls.items()},
+        "launches": [
+            {
+                "mean_ms": round(each.mean_ms, 5),
+                "median_ms": round(each.median_ms, 5),
+                "compile_s": round(each.compile_s, 5),
+                "values_ms": points(each.shape_ms),
+            }
+            for each in (*pair.baselines, pair.candidate)
+        ],
+    }
+
+
+def points(shape_ms: Sequence[float]) -> list[float]:
+    """The plot of a launch, with fewer points."""
+    width = max(1, len(shape_ms) // POINTS)
+    return [round(fmean(shape_ms[i : i + width]), 5) for i in range(0, len(shape_ms), width)]
+
+
+@contextmanager
+def busy(wanted: bool) -> Iterator[None]:
+    """Another process that uses one core."""
+    if not wanted:
+        yield
+        return
+    process = subprocess.Popen([sys.executable, "-c", BUSY])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def collected() -> dict[str, list[dict[str, Any]]]:
+    """All comparisons so far, by case."""
+    found: dict[str, list[dict[str, Any]]] = {each.name: [] for each in CASES}
+    if COLLECTED.exists():
+        for line in COLLECTED.read_text().splitlines():
+            each = json.loads(line)
+            found.setdefault(each["case"], []).append(each)
+    return found
+
+
+def replayed(found: dict[str, Any], case: Case) -> tuple[str, dict[str, str | None], int]:
+    """The verdict, that of each gated metric, and the number of pairs that it took."""
+    pairs = iter(found["pairs"])
+
+    def give(until: float) -> Pair:
+        each = next(pairs, None)
+        if each is None:
+            raise PlayerEnded("no more were collected")
+        return Pair(each["contrasts"], each["controls"], None, ())  # type: ignore[arg-type]
+
+    answer = compared(give, case.name, case.threshold, float("inf"), lambda text: None)
+    metrics = {each.name: each.verdict for each in answer.metrics if each.gated}
+    return answer.verdict, metrics, answer.pairs
+
+
+def line(case: Case, comparisons: list[dict[str, Any]]) -> str:
+    """A row of the table: what the gate said, how soon, and how much slower the program is."""
+    complete = [each for each in comparisons if each["verdict"] != "none"]
+    answers = [replayed(each, case) for each in complete]
+    seconds = [
+        sum(pair["seconds"] for pair in each["pairs"][:n])
+        for each, (_, _, n) in zip(complete, answers, strict=True)
+    ]
+    hits = sum(metrics.get(case.metric) == "regressed" for _, metrics, _ in answers)
+    false = sum(
+        any(v == "regressed" for name, v in metrics.items() if name != case.metric)
+        for _, metrics, _ in answers
+    )
+    count = len(answers)
+    open_ = sum(verdict == "inconclusive" for verdict, _, _ in answers)
+    told = f"{hits} of {count}" if case.metric else "-"
+    took = f"{median(seconds):.0f} s, {median(n for _, _, n in answers):.0f}" if answers else "-"
+    effect = "-"
+    if case.metric and complete:
+        logs = [pair["contrasts"][case.metric] for each in complete for pair in each["pairs"]]
+        effect = f"{fmean(logs):+.1%}"
+    return (
+        f"{case.name:<26} {case.threshold:>5.1%} {count:>5}  {effect:>6}  {told:>9}  "
+        f"{false:>6}  {open_:>5}  {took:>11}"
+    )
+
+
+HEADING = (
+    f"{'case':<26} {'limit':>5} {'runs':>5}  {'truly':>6}  {'found':>9}  {'false':>6}  "
+    f"{'open':>5}  {'time, pairs':>11}"
+)
+
+
+def table() -> None:
+    """Print and save what was collected amounts to."""
+    found = collected()
+    rows = [line(case, found[case.name]) for case in CASES]
+    same = [(case, each) for case in CASES if not case.metric for each in found[case.name]]
+    alarms = sum(
+        replayed(each, case)[0] == "regressed" for case, each in same if each["verdict"] != "none"
+    )
+    lines = [
+        HEADING,
+        *rows,
+        "",
+        f"{len(same)} comparisons of a program with itself: {alarms} called slower",
+        f"looks after {', '.join(map(str, LOOKS))} pairs",
+        "",
+        *rules(found),
+    ]
+    save("gate_accuracy", lines, [asdict(case) for case in CASES])
+
+
+def rules(found: dict[str, list[dict[str, Any]]]) -> list[str]:
+    """What other tools say of the step times of the same launches."""
+    cases = [each for each in CASES if each.metric in ("", "step_time")]
+    lines = [f"{'called slower, of all':<36}" + "".join(f"{each.name:>26}" for each in cases)]
+    for name, rule in RULES.items():
+        told = []
+        for case in cases:
+            known = [rule(each["pairs"]) for each in found[case.name] if len(each["pairs"]) >= 5]
+            told.append(f"{sum(known)} of {len(known)}" if known else "-")
+        lines.append(f"{name:<36}" + "".join(f"{each:>26}" for each in told))
+    return lines
+
+
+def main() -> None:
+    """See above."""
+    match sys.argv[1:]:
+        case ["collect", minutes, *names]:
+            collect(float(minutes), names)
+        case ["table"]:
+            table()
+        case _:
+            sys.exit(__doc__)
+
+
+if __name__ == "__main__":
+    main()
