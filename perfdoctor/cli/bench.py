@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfdoctor.cli.options import PIPED_WIDTH, output_width, percent
+from perfdoctor.cli.options import Arguments, Budget, Module, Output, Threshold
+from perfdoctor.cli.output import PIPED_WIDTH, is_on_screen, output_width, write
 
 if TYPE_CHECKING:
     from perfdoctor.schema.benchmark import Benchmark
@@ -45,14 +46,8 @@ def command(
             "reference training loop."
         ),
     ] = None,
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[-- ARGS…]", help="The script's own arguments, after --."),
-    ] = None,
-    module: Annotated[
-        str | None,
-        typer.Option("-m", metavar="MODULE", help="Measure a module, as `python -m MODULE` runs."),
-    ] = None,
+    arguments: Arguments = None,
+    module: Module = None,
     against: Annotated[
         str | None,
         typer.Option(
@@ -60,19 +55,12 @@ def command(
             help="Compare with another commit, another target, or numbers that --save kept.",
         ),
     ] = None,
-    threshold: Annotated[
-        float,
-        typer.Option(
-            parser=percent, metavar="PERCENT", help="A slowdown of less than this passes."
-        ),
-    ] = "5%",  # type: ignore[assignment]  # typer parses the default too
+    threshold: Threshold = "5%",  # type: ignore[assignment]  # typer parses the default too
     on_inconclusive: Annotated[
         Inconclusive,
         typer.Option(help="Exit with 3, or with 0, where the budget decides nothing."),
     ] = Inconclusive.fail,
-    budget: Annotated[
-        float, typer.Option(min=5, metavar="SECONDS", help="Time for the whole command.")
-    ] = 120,
+    budget: Budget = 120,
     save: Annotated[
         Path | None,
         typer.Option(
@@ -93,7 +81,7 @@ def command(
         ),
     ] = None,
     format: Annotated[Format, typer.Option(help="How to write the numbers.")] = Format.terminal,
-    output: Annotated[Path | None, typer.Option(help="Write them there instead of stdout.")] = None,
+    output: Output = None,
 ) -> None:
     """Measure a training run: step time, compilation, memory, over several fresh launches.
 
@@ -103,7 +91,7 @@ def command(
     """
     from perfdoctor.bench import road
     from perfdoctor.cli.progress import progress
-    from perfdoctor.files import check_folder, write_whole
+    from perfdoctor.files import check_folder
 
     for file in (output, save, script_output, history and history / "any"):
         if file is not None:
@@ -121,14 +109,11 @@ def command(
     own_output = request.runs_script and script_output is None
     with progress(budget, beside_output=own_output) as say:
         found = road.bench(request, context.obj, say)
-    text = rendered(found, format, to_screen=output is None and sys.stdout.isatty())
+    text = rendered(found, format, to_screen=is_on_screen(output))
     if history is not None:
         shown = trends_with(found, history)
         text += shown if format is Format.terminal else ""
-    if output is None:
-        sys.stdout.write(text)
-    else:
-        write_whole(output, text.encode())
+    write(text, output)
     if found.comparison is not None:
         raise typer.Exit(exit_code(found.comparison.verdict, on_inconclusive))
 

@@ -1,13 +1,13 @@
 """`perfdoctor check`."""
 
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from perfdoctor.cli.options import PIPED_WIDTH, identifiers, output_width, percent
+from perfdoctor.cli.options import Arguments, Budget, Module, Output, identifiers, percent
+from perfdoctor.cli.output import PIPED_WIDTH, is_on_screen, output_width, write
 
 HEALTHY, ISSUES, NO_VERDICT = 0, 1, 3
 
@@ -28,17 +28,9 @@ def command(
             "without one, the built-in reference training loop."
         ),
     ] = None,
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[-- ARGS…]", help="The script's own arguments, after --."),
-    ] = None,
-    module: Annotated[
-        str | None,
-        typer.Option("-m", metavar="MODULE", help="Examine a module, as `python -m MODULE` runs."),
-    ] = None,
-    budget: Annotated[
-        float, typer.Option(min=5, metavar="SECONDS", help="Time for the whole command.")
-    ] = 120,
+    arguments: Arguments = None,
+    module: Module = None,
+    budget: Budget = 120,
     try_fixes: Annotated[
         bool | None,
         typer.Option(
@@ -72,9 +64,7 @@ def command(
         ),
     ] = "5%",  # type: ignore[assignment]  # typer parses the default too
     format: Annotated[Format, typer.Option(help="How to write the report.")] = Format.terminal,
-    output: Annotated[
-        Path | None, typer.Option(help="Write the report there instead of stdout.")
-    ] = None,
+    output: Output = None,
     save_observation: Annotated[
         Path | None, typer.Option(help="Keep what was observed; `check FILE` diagnoses it again.")
     ] = None,
@@ -91,7 +81,7 @@ def command(
     """
     from perfdoctor import doctor
     from perfdoctor.cli.progress import progress
-    from perfdoctor.files import check_folder, write_whole
+    from perfdoctor.files import check_folder
     from perfdoctor.report import json, terminal
 
     request = doctor.Request(
@@ -116,13 +106,10 @@ def command(
     if format is Format.json:
         text = json.render(report)
     else:
-        to_screen = output is None and sys.stdout.isatty()
+        to_screen = is_on_screen(output)
         width = output_width() if to_screen else PIPED_WIDTH
         text = terminal.render(report, verbose=verbose, width=width, colour=to_screen)
-    if output is None:
-        sys.stdout.write(text)
-    else:
-        write_whole(output, text.encode())
+    write(text, output)
     if report.findings:
         raise typer.Exit(HEALTHY if exit_zero else ISSUES)
     raise typer.Exit(HEALTHY if report.steps else NO_VERDICT)

@@ -1,30 +1,25 @@
 """`perfdoctor compare`."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from perfdoctor.cli.bench import Format, Inconclusive, exit_code, rendered
-from perfdoctor.cli.options import percent
+from perfdoctor.cli.options import Output, Threshold
+from perfdoctor.cli.output import is_on_screen, write
 
 
 def command(
     before: Annotated[Path, typer.Argument(metavar="A.json", help="The baseline.")],
     after: Annotated[Path, typer.Argument(metavar="B.json", help="The candidate.")],
-    threshold: Annotated[
-        float,
-        typer.Option(
-            parser=percent, metavar="PERCENT", help="A slowdown of less than this passes."
-        ),
-    ] = "5%",  # type: ignore[assignment]  # typer parses the default too
+    threshold: Threshold = "5%",  # type: ignore[assignment]  # typer parses the default too
     on_inconclusive: Annotated[
         Inconclusive,
         typer.Option(help="Exit with 3, or with 0, where the numbers decide nothing."),
     ] = Inconclusive.fail,
     format: Annotated[Format, typer.Option(help="How to write the result.")] = Format.terminal,
-    output: Annotated[Path | None, typer.Option(help="Write it there instead of stdout.")] = None,
+    output: Output = None,
 ) -> None:
     """Compare two results that `perfdoctor bench --save` kept, by their numbers alone.
 
@@ -37,16 +32,13 @@ def command(
 
     from perfdoctor.bench.against import read_benchmark
     from perfdoctor.bench.saved import with_saved
-    from perfdoctor.files import check_folder, write_whole
+    from perfdoctor.files import check_folder
 
     if output is not None:
         check_folder(output)
     baseline, candidate = read_benchmark(before), read_benchmark(after)
     comparison = with_saved(baseline, candidate, str(before), threshold)
     found = replace(candidate, comparison=comparison)
-    text = rendered(found, format, to_screen=output is None and sys.stdout.isatty())
-    if output is None:
-        sys.stdout.write(text)
-    else:
-        write_whole(output, text.encode())
+    text = rendered(found, format, to_screen=is_on_screen(output))
+    write(text, output)
     raise typer.Exit(exit_code(comparison.verdict, on_inconclusive))

@@ -2,7 +2,7 @@
 
 import sys
 
-from perfdoctor.cli.options import output_width
+from perfdoctor.cli.output import output_width
 
 
 def command() -> None:

@@ -1,11 +1,10 @@
-"""Kinds of option values that several commands share."""
+"""Options that several commands share, and the kinds of their values."""
 
 import re
-import sys
+from pathlib import Path
+from typing import Annotated
 
 import typer
-
-PIPED_WIDTH = 100
 
 
 def percent(text: str) -> float:
@@ -22,10 +21,19 @@ def identifiers(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def output_width() -> int:
-    """Columns for what goes to stdout: of the terminal, within reason; fixed in a pipe."""
-    import shutil
-
-    if not sys.stdout.isatty():
-        return PIPED_WIDTH
-    return max(60, min(140, shutil.get_terminal_size().columns))
+Arguments = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[-- ARGS…]", help="The script's own arguments, after --."),
+]
+Module = Annotated[
+    str | None,
+    typer.Option("-m", metavar="MODULE", help="Run a module, as `python -m MODULE` does."),
+]
+Budget = Annotated[
+    float, typer.Option(min=5, metavar="SECONDS", help="Time for the whole command.")
+]
+Output = Annotated[Path | None, typer.Option(help="Write it there instead of stdout.")]
+Threshold = Annotated[
+    float,
+    typer.Option(parser=percent, metavar="PERCENT", help="A slowdown of less than this passes."),
+]

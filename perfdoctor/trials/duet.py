@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from perfdoctor.processes import Ward
 from perfdoctor.schema.launch import Launch
 from perfdoctor.schema.slices import Slice
-from perfdoctor.trials.live import OutOfTime, PlayerEnded
+from perfdoctor.trials.live import OutOfTime
 from perfdoctor.trials.player import Player
 from perfdoctor.trials.statistics import LAUNCH_SD, quantile, trimmed_mean
 
