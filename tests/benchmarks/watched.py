@@ -1,0 +1,30 @@
+"""gated.py under perfdoctor's agent, as it rests for most of an observed run.
+
+The project's own gate (.ci/run) compares the two: what observing costs a step.
+"""
+
+import tempfile
+from pathlib import Path
+
+import jax
+
+from perfdoctor.observe.agent.watch import Watcher
+from tests.benchmarks import gated
+
+
+class Resting(Watcher):
+    """Looks all the time whether the run is steady, and never finds it so."""
+
+    def _steady(self) -> bool:
+        super()._steady()
+        return False
+
+    def _restless(self) -> bool:
+        super()._restless()
+        return False
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        Resting(Path(folder), steady_within_s=1e6, window_s=1.0).attach(jax)
+        gated.main()
