@@ -1,13 +1,14 @@
 """Examines training scripts in the styles that people write, healthy and ill, unchanged.
 
-python -m tests.clinic.scripts [--no-truth | --only-truth] [--rounds N] [NAME …]
+python -m tests.clinic.scripts [--no-truth | --only-truth | --more-truth] [--rounds N] [NAME …]
 
 Each patient of tests/clinic/patients is examined by `perfdoctor check --try-fixes`. For an ill one,
 its style's healthy script and itself then run in turn as fresh processes, which share no code with
 perfdoctor (tests/clinic/truth.py): what repairing it is truly worth. A patient is scored by the
 rank of its cause, by findings that are none, and by the reported gain beside the true one.
 
-What is known is saved after each patient. `python -m tests.clinic.scripts --table` prints the table
+What is known is saved after each patient; `--more-truth` adds rounds to those that are known, of all
+patients with an estimated gain if none is named. `python -m tests.clinic.scripts --table` prints the table
 of what is saved.
 """
 
@@ -223,15 +224,21 @@ def main() -> None:
     for patient in everyone:
         if "--table" in options or (names and not {patient.name, patient.style} & set(names)):
             continue
-        if "--only-truth" in options and patient.name in rows:
-            row = rows[patient.name]
+        known = rows.get(patient.name)
+        more = "--more-truth" in options
+        if more and not (known and known.gain and (names or known.gain["basis"] == "estimated")):
+            continue
+        if known and (more or "--only-truth" in options):
+            row = known
         else:
             with tempfile.TemporaryDirectory() as folder:
                 row = examined(patient, Path(folder))
         if patient.cause is not None and "--no-truth" not in options:
             row = with_truth(row, patient, healthy[patient.style], rounds)
-        elif patient.name in rows:
-            row = replace(row, truth=rows[patient.name].truth)
+            if known and more:
+                row = replace(row, truth=(*known.truth, *row.truth))
+        elif known:
+            row = replace(row, truth=known.truth)
         print(line(row), flush=True)
         rows[patient.name] = row
         ordered = [rows[each.name] for each in everyone if each.name in rows]
