@@ -7,9 +7,9 @@ its style's healthy script and itself then run in turn as fresh processes, which
 perfdoctor (tests/clinic/truth.py): what repairing it is truly worth. A patient is scored by the
 rank of its cause, by findings that are none, and by the reported gain beside the true one.
 
-What is known is saved after each patient; `--more-truth` adds rounds to those that are known, of all
-patients with an estimated gain if none is named. `python -m tests.clinic.scripts --table` prints the table
-of what is saved.
+What is known is saved after each patient; `--more-truth` adds rounds to those that are known, of
+all patients with an estimated gain if none is named. `python -m tests.clinic.scripts --table`
+prints the table of what is saved.
 """
 
 import json
