@@ -18,6 +18,7 @@ import tempfile
 import time
 from bisect import bisect_left
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -25,7 +26,7 @@ import psutil
 from scipy.special import stdtrit
 
 from perfdoctor.injection import injected
-from perfdoctor.observe.session import AGAIN, OPENED, RECORDED, WINDOW_S, digested
+from perfdoctor.observe.session import AGAIN, CLOSED, OPENED, RECORDED, WINDOW_S, digested
 from perfdoctor.processes import Ward
 from perfdoctor.trials.tally import EVERY, STEPS, Tally
 from tests.clinic.patient import Patient, lay_out, patients
@@ -39,20 +40,25 @@ LIMIT_S = 60.0
 """Of one window."""
 
 
+PHASES = ("traced", "written", "read")
+"""From the begin of a window to its end, until its trace is written, until it is read."""
+
+
 @dataclass(frozen=True)
 class Cost:
     """Of one window of one script, in seconds."""
 
-    took_s: float
-    """From its begin until its trace was read."""
-    lost_s: float
+    took_s: tuple[float, ...]
+    """In each of the PHASES."""
+    lost_s: tuple[float, ...]
     """Of that, what no calls of the script were made for."""
 
 
 def main() -> None:
     """The scripts that are named, or NAMES."""
     everyone = {each.name: each for each in patients()}
-    lines = [f"{'script':<16} {'ms/step':>8}  {'a window takes':>15}  {'loses':>8}   of 60 s"]
+    phases = "".join(f"{each:>16}" for each in PHASES)
+    lines = [f"{'script':<16} {'ms/step':>8} {phases}   loses of 60 s"]
     print(lines[0], flush=True)
     data = {}
     for name in sys.argv[1:] or NAMES:
@@ -66,14 +72,16 @@ def main() -> None:
 
 def line(name: str, step_ms: float | None, costs: list[Cost]) -> str:
     """A row of the table."""
-    lost = [each.lost_s for each in costs]
-    half = stdtrit(len(lost) - 1, 0.975) * stdev(lost) / math.sqrt(len(lost))
+    whole = [sum(each.lost_s) for each in costs]
+    half = stdtrit(len(whole) - 1, 0.975) * stdev(whole) / math.sqrt(len(whole))
     step = f"{step_ms:.1f}" if step_ms else "-"
-    took = fmean(each.took_s for each in costs)
-    return (
-        f"{name:<16} {step:>8}  {took:>13.1f} s  {fmean(lost):>6.2f} s   "
-        f"{fmean(lost) / RUN_S:.1%} ± {half / RUN_S:.1%}"
+    columns = zip(
+        zip(*(each.lost_s for each in costs), strict=True),
+        zip(*(each.took_s for each in costs), strict=True),
+        strict=True,
     )
+    phases = "".join(f"{fmean(lost):>6.2f} of {fmean(took):>4.1f} s" for lost, took in columns)
+    return f"{name:<16} {step:>8} {phases}   {fmean(whole) / RUN_S:.1%} ± {half / RUN_S:.1%}"
 
 
 def windows(patient: Patient, folder: Path, ward: Ward) -> tuple[float | None, list[Cost]]:
@@ -100,16 +108,17 @@ def windows(patient: Patient, folder: Path, ward: Ward) -> tuple[float | None, l
     return digest_ms, [cost(span, calls) for span in kept]
 
 
-def window(child: psutil.Popen, notes: Path, ward: Ward, number: int) -> tuple[int, int]:
-    """When the n-th window began and when its trace was read; it begins after a rest."""
+def window(child: psutil.Popen, notes: Path, ward: Ward, number: int) -> tuple[int, ...]:
+    """When the n-th window began, and when each of its phases ended; it begins after a rest."""
     if number > 1:
         time.sleep(REST_S)
         (notes / AGAIN.format(number - 1)).write_text(f"{WINDOW_S}")
-    wait_for(notes / OPENED.format(number), child)
-    begin = time.monotonic_ns()
-    wait_for(notes / RECORDED.format(number), child)
+    instants = []
+    for file in (OPENED, CLOSED, RECORDED):
+        wait_for(notes / file.format(number), child)
+        instants.append(time.monotonic_ns())
     digested(notes, ward)
-    return begin, time.monotonic_ns()
+    return (*instants, time.monotonic_ns())
 
 
 def wait_for(file: Path, child: psutil.Popen) -> None:
@@ -121,16 +130,20 @@ def wait_for(file: Path, child: psutil.Popen) -> None:
         time.sleep(0.01)
 
 
-def cost(span: tuple[int, int], calls: list[int]) -> Cost:
+def cost(instants: tuple[int, ...], calls: list[int]) -> Cost:
     """Of a window, by the calls in it and in the rests beside it; instants in nanoseconds."""
-    begin, end = span
+    begin, end = instants[0], instants[-1]
     rest = round(REST_S * 0.9 * 1e9)
 
     def made(since: int, until: int) -> int:
         return bisect_left(calls, until) - bisect_left(calls, since)
 
     rate = (made(begin - rest, begin) + made(end, end + rest)) / (2 * rest)
-    return Cost(took_s=(end - begin) / 1e9, lost_s=(end - begin - made(begin, end) / rate) / 1e9)
+    phases = list(pairwise(instants))
+    return Cost(
+        took_s=tuple((until - since) / 1e9 for since, until in phases),
+        lost_s=tuple((until - since - made(since, until) / rate) / 1e9 for since, until in phases),
+    )
 
 
 def step_time_ms(notes: Path, ward: Ward) -> float | None:

@@ -4,6 +4,7 @@ python -m perfdoctor.observe.digest FOLDER: reads the folder's recording, trace 
 `digest.json` there.
 """
 
+import gc
 import sys
 from pathlib import Path
 
@@ -106,5 +107,6 @@ def with_batch(steps: Steps | None, step_program: Program | None) -> Steps | Non
 
 if __name__ == "__main__":
     die_with_parent()
+    gc.disable()  # a trace is millions of objects, none of which is garbage before the end
     here = Path(sys.argv[1])
     (here / "digest.json").write_bytes(msgspec.json.encode(digest(here)))

@@ -1,9 +1,8 @@
 """Reads an XLA profile (xplane.pb) into what the main thread and the devices did, when."""
 
 import re
-from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -31,10 +30,21 @@ DEVICE_COPY = re.compile(r"^copy(\.\d+)?$")
 GPU_PLANE = re.compile(r"^/device:\w+:(\d+)")
 
 
-Event = tuple[str, int, int]
-"""name, start, end"""
-Busy = defaultdict[int, list[tuple[int, int]]]
+Busy = defaultdict[int, list[Intervals]]
 """By device: spans in which it computed, which may overlap."""
+
+
+@dataclass(frozen=True)
+class Thread:
+    """The events of one thread of the host, or of one queue of a device, by their names.
+
+    A trace has millions of events, and few names: whatever is asked is asked of the names.
+    """
+
+    events: dict[str, list[Any]]
+    """As the profile has them."""
+    spans: dict[str, Intervals]
+    """Begin and end of each of them."""
 
 
 @dataclass(frozen=True)
@@ -73,39 +83,77 @@ def read(trace: Path) -> Timeline | None:
     planes = list(_profile_data.ProfileData.from_file(str(files[-1])).planes)
     origin = profile_start_ns(planes)
     busy: Busy = defaultdict(list)
-    raw: list[list[Any]] = []
-    on_accelerators: list[Event] = []
+    hosts: list[Thread] = []
+    accelerators: list[Thread] = []
     for plane in planes:
         if accelerator := GPU_PLANE.match(plane.name):
-            found = [(e.name, *span(e, origin)) for line in plane.lines for e in line.events]
-            busy[int(accelerator[1])] += [(start, end) for _, start, end in found]
-            on_accelerators += found
+            queues = [thread_of(line.events, origin) for line in plane.lines]
+            busy[int(accelerator[1])] += [spans for each in queues for spans in each.spans.values()]
+            accelerators += queues
         elif plane.name == "/host:CPU":
-            raw += [list(line.events) for line in plane.lines]
-    hosts = [[(event.name, *span(event, origin)) for event in events] for events in raw]
-    for device, spans in computing(raw, hosts).items():
-        busy[device] += spans
-    marks = set[str]().union(*(step_marks(events) for events in raw))
+            hosts += [thread_of(line.events, origin) for line in plane.lines]
+    for device, found in computing(hosts).items():
+        busy[device] += found
     hosts.sort(key=count_dispatches, reverse=True)
-    main = hosts[0] if hosts else []
-    everything = [*on_accelerators, *(event for events in hosts for event in events)]
-    dispatches = dispatches_of(main)
-    calls = union(np.concatenate([NOTHING, *dispatches.values()]))
-    handed_over = each(main, UPLOAD)
-    everywhere = union([pair for pairs in busy.values() for pair in pairs])
+    main, everything = hosts[:1], [*accelerators, *hosts]
+    dispatches = dispatches_of(*main)
+    calls = union(together(dispatches.values()))
+    handed_over = named(main, UPLOAD.__eq__)
+    everywhere = union(together(spans for found in busy.values() for spans in found))
+    marks = set[str]().union(*map(step_marks, hosts))
     return Timeline(
         dispatches=dispatches,
-        waits=waits_of(main, everywhere),
+        waits=waits_of(everywhere, *main),
         busy=everywhere,
-        by_thread=tuple(dispatches_of(events) for events in hosts if count_dispatches(events)),
+        by_thread=tuple(dispatches_of(each) for each in hosts if count_dispatches(each)),
         uploads=handed_over[contains(calls, handed_over[:, 0])],
-        copies=union(np.concatenate([handed_over, each(everything, COPY)])),
-        callbacks=pairs_of((a, b) for name, a, b in everything if CALLBACK.match(name)),
-        device_copies=union((a, b) for name, a, b in everything if DEVICE_COPY.match(name)),
-        operations=operations_of(everything, on_accelerators),
-        annotated=pairs_of((a, b) for name, a, b in main if name in marks),
-        busy_by_device=tuple(union(busy[number]) for number in range(max(busy, default=-1) + 1)),
+        copies=union(together([handed_over, named(everything, COPY.__eq__)])),
+        callbacks=named(everything, CALLBACK.match),
+        device_copies=union(named(everything, DEVICE_COPY.match)),
+        operations=operations_of(everything, accelerators),
+        annotated=named(main, marks.__contains__),
+        busy_by_device=tuple(
+            union(together(busy[number])) for number in range(max(busy, default=-1) + 1)
+        ),
     )
+
+
+def thread_of(events: Iterable[Any], origin_ns: int) -> Thread:
+    """Events of the profile, which are timed from its start; `origin_ns`: when that was.
+
+    Of the ends of operations, which are half of all, only the names are kept.
+    """
+    by_name: defaultdict[str, list[Any]] = defaultdict(list)
+    for event in events:
+        name = event.name
+        if name.startswith(OPERATION_END):
+            by_name[name]
+        else:
+            by_name[name].append(event)
+    return Thread(
+        events=dict(by_name),
+        spans={name: spans_of(found, origin_ns) for name, found in by_name.items()},
+    )
+
+
+def spans_of(events: list[Any], origin_ns: int) -> Intervals:
+    """Begin and end of each event."""
+    starts = np.fromiter((event.start_ns for event in events), np.float64, len(events))
+    lengths = np.fromiter((event.duration_ns for event in events), np.float64, len(events))
+    begins = origin_ns + np.rint(starts).astype(np.int64)
+    return np.stack([begins, begins + np.rint(lengths).astype(np.int64)], axis=1)
+
+
+def named(threads: Iterable[Thread], wanted: Callable[[str], object]) -> Intervals:
+    """The spans of all events with a wanted name, overlapping or not, sorted."""
+    found = [spans for thread in threads for name, spans in thread.spans.items() if wanted(name)]
+    pairs = together(found)
+    return pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
+
+
+def together(several: Iterable[Intervals]) -> Intervals:
+    """Spans in one array, as they come."""
+    return np.concatenate([NOTHING, *several])
 
 
 def without_tracing(timeline: Timeline, tracing: Intervals) -> Timeline:
@@ -122,87 +170,87 @@ def without_tracing(timeline: Timeline, tracing: Intervals) -> Timeline:
     )
 
 
-def step_marks(events: Iterable[Any]) -> set[str]:
+def step_marks(thread: Thread) -> set[str]:
     """The names that the program gives its steps; an annotation carries the step's number."""
-    firsts = {event.name: event for event in events}
-    return {name for name, event in firsts.items() if "step_num" in dict(event.stats)}
+    kept = [(name, found) for name, found in thread.events.items() if found]
+    return {name for name, found in kept if "step_num" in dict(found[-1].stats)}
 
 
-def computing(hosts: list[list[Any]], named: list[list[Event]]) -> Busy:
-    """When each CPU device computed; `named`: the same events of the same threads."""
-    devices = [executions(*pair) for pair in zip(hosts, named, strict=True)]
-    several = len({number for each in devices for number in each.values()}) > 1
-    ended = {event[0] for events in named for event in events}
+def computing(threads: Sequence[Thread]) -> Busy:
+    """When each CPU device computed, by the operations and executions of the host's threads."""
+    ran = [executions(thread) for thread in threads]
+    several = len(set[int]().union(*(set(devices.tolist()) for _, devices in ran))) > 1
+    names = set[str]().union(*(thread.spans for thread in threads))
     busy: Busy = defaultdict(list)
-    for raw, events, began in zip(hosts, named, devices, strict=True):
-        running = [
-            (start, end, device_of(event) if several else 0)
-            for event, (name, start, end) in zip(raw, events, strict=True)
-            if OPERATION_END + name in ended
-        ]
-        for start, end, device in running:
-            busy[device].append((start, end))
-        for name, start, end in events:
-            if name.startswith(CPU_EXECUTION):
-                busy[began[start]].append((start, end))
-        operations = sorted(start for start, _, _ in running)
-        for begin, end, device in tasks(events, began):
-            first = bisect_left(operations, begin)
-            told = first < len(operations) and operations[first] <= end
-            busy[device].append((operations[first] if told else begin, end))
+
+    def add(spans: Intervals, devices: Instants) -> None:
+        for device in np.unique(devices):
+            busy[int(device)].append(spans[devices == device])
+
+    for thread, (instants, devices) in zip(threads, ran, strict=True):
+        begins = [np.empty(0, np.int64)]
+        for name, spans in thread.spans.items():
+            if OPERATION_END + name in names:
+                begins.append(spans[:, 0])
+                numbers = devices_of(thread.events[name]) if several else np.zeros(len(spans), int)
+                add(spans, numbers)
+            elif name.startswith(CPU_EXECUTION):
+                add(spans, devices_of(thread.events[name]))
+        tasks, which = holding(regions(thread), instants)
+        add(from_first(tasks, np.sort(np.concatenate(begins))), devices[which])
     return busy
 
 
-def operations_of(events: list[Event], on_accelerators: list[Event]) -> Instants:
+def operations_of(threads: Iterable[Thread], accelerators: Iterable[Thread]) -> Instants:
     """The begin of each operation, of the host's threads and of accelerators."""
-    names = {name for name, _, _ in events}
-    begins = [start for name, start, _ in events if OPERATION_END + name in names]
-    return np.sort(np.asarray(begins + [start for _, start, _ in on_accelerators], np.int64))
+    names = set[str]().union(*(thread.spans for thread in threads))
+    begun = together(
+        [
+            named(threads, lambda name: OPERATION_END + name in names),
+            named(accelerators, lambda name: True),
+        ]
+    )
+    return np.sort(begun[:, 0])
 
 
-def executions(raw: list[Any], named: list[Event]) -> dict[int, int]:
-    """The instants at which a thread ran a program, and the device that it was for."""
-    return {
-        start: device_of(event)
-        for event, (name, start, _) in zip(raw, named, strict=True)
-        if name.startswith(CPU_EXECUTION)
-    }
+def executions(thread: Thread) -> tuple[Instants, Instants]:
+    """The instants at which a thread ran a program, and the devices that it was for."""
+    found = [name for name in thread.spans if name.startswith(CPU_EXECUTION)]
+    instants = together(thread.spans[name] for name in found)[:, 0]
+    devices = devices_of([event for name in found for event in thread.events[name]])
+    order = np.argsort(instants, kind="stable")
+    return instants[order], devices[order]
 
 
-def device_of(event: Any) -> int:
-    """The number of the CPU device that something is computed for."""
-    return int(dict(event.stats).get("device_ordinal", 0))
+def devices_of(events: list[Any]) -> Instants:
+    """The numbers of the CPU devices that something was computed for."""
+    numbers = (int(dict(event.stats).get("device_ordinal", 0)) for event in events)
+    return np.fromiter(numbers, np.int64, len(events))
 
 
-def tasks(events: list[Event], began: dict[int, int]) -> Iterator[tuple[int, int, int]]:
-    """Begin, end and device of the tasks of a thread that ran a program."""
-    instants = sorted(began)
-    for begin, end in regions(events):
-        index = bisect_left(instants, begin)
-        if index < len(instants) and instants[index] <= end:
-            yield begin, end, began[instants[index]]
+def holding(spans: Intervals, instants: Instants) -> tuple[Intervals, Instants]:
+    """The spans in which one of the sorted instants lies, and the index of the first that does."""
+    first = np.searchsorted(instants, spans[:, 0])
+    reached = np.append(instants, np.iinfo(np.int64).max)[first] <= spans[:, 1]
+    return spans[reached], first[reached]
 
 
-def regions(events: list[Event]) -> Iterator[tuple[int, int]]:
+def from_first(spans: Intervals, instants: Instants) -> Intervals:
+    """The spans, each from the first of the sorted instants that lies in it, if one does."""
+    first = np.searchsorted(instants, spans[:, 0])
+    begins = np.append(instants, np.iinfo(np.int64).max)[first]
+    return np.stack([np.where(begins <= spans[:, 1], begins, spans[:, 0]), spans[:, 1]], axis=1)
+
+
+def regions(thread: Thread) -> Intervals:
     """From each begin of a task on a thread to its end."""
-    begin = None
-    for name, start, _ in sorted(events, key=lambda event: event[1]):
-        if name == BEGIN:
-            begin = start
-        elif name == END and begin is not None:
-            yield begin, start
-            begin = None
-
-
-def each(events: list[Event], name: str) -> Intervals:
-    """The spans of the events of one name, overlapping or not."""
-    return pairs_of((a, b) for found, a, b in events if found == name)
-
-
-def pairs_of(pairs: Iterable[tuple[int, int]]) -> Intervals:
-    """Pairs as an array, sorted by their begins."""
-    found: Intervals = np.asarray(sorted(pairs), np.int64).reshape(-1, 2)
-    return found
+    begins = np.sort(thread.spans.get(BEGIN, NOTHING)[:, 0])
+    ends = np.sort(thread.spans.get(END, NOTHING)[:, 0])
+    newest = np.searchsorted(begins, ends, side="right") - 1
+    before = np.concatenate([[np.iinfo(np.int64).min], ends[:-1]])[: len(ends)]
+    own = newest >= 0
+    own[own] = begins[newest[own]] >= before[own]
+    return np.stack([begins[newest[own]], ends[own]], axis=1)
 
 
 def profile_start_ns(planes: list[Any]) -> int:
@@ -213,34 +261,28 @@ def profile_start_ns(planes: list[Any]) -> int:
     return 0
 
 
-def span(event: Any, origin_ns: int) -> tuple[int, int]:
-    """Start and end of an event."""
-    start = origin_ns + round(event.start_ns)
-    return start, start + round(event.duration_ns)
-
-
-def count_dispatches(events: list[Event]) -> int:
+def count_dispatches(thread: Thread) -> int:
     """How many jitted functions a thread called; the thread with most is the one that trains."""
-    return sum(name.startswith(DISPATCH) for name, _, _ in events)
+    return sum(len(spans) for name, spans in thread.spans.items() if name.startswith(DISPATCH))
 
 
-def dispatches_of(events: list[Event]) -> dict[str, Intervals]:
+def dispatches_of(*threads: Thread) -> dict[str, Intervals]:
     """Calls by function; a call is listed twice, once inside the other, and counted once."""
-    spans: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
-    for name, start, end in events:
-        if name.startswith(DISPATCH):
-            spans[name[len(DISPATCH) : -1]].append((start, end))
-    return {name: union(pairs) for name, pairs in spans.items()}
+    return {
+        name[len(DISPATCH) : -1]: union(spans)
+        for thread in threads
+        for name, spans in thread.spans.items()
+        if name.startswith(DISPATCH)
+    }
 
 
-def waits_of(events: list[Event], busy: Intervals) -> Intervals:
+def waits_of(busy: Intervals, *threads: Thread) -> Intervals:
     """When a thread waited for results: a wait that has no length ends with what is computed."""
-    begins = np.asarray([start for name, start, _ in events if name.endswith(AWAIT)], np.int64)
+    begins = named(threads, lambda name: name.endswith(AWAIT))[:, 0]
     begins = begins[contains(busy, begins)]
     computed = busy[np.searchsorted(busy[:, 0], begins, side="right") - 1, 1]
-    starts = np.sort(np.asarray([start for _, start, _ in events], np.int64))
+    starts = named(threads, lambda name: True)[:, 0]
     follows = np.searchsorted(starts, begins, side="right")
     followed = np.append(starts, np.iinfo(np.int64).max)[follows]
     drained = np.stack([begins, np.minimum(computed, followed)], axis=1)
-    spans = pairs_of((start, end) for name, start, end in events if name in HOST_WAITS)
-    return union(np.concatenate([spans, drained]))
+    return union(together([named(threads, HOST_WAITS.__contains__), drained]))

@@ -15,18 +15,20 @@ from perfdoctor.observe.digest.timeline import (
     AWAIT,
     BEGIN,
     END,
-    Event,
+    OPERATION_END,
+    Thread,
     Timeline,
     computing,
     count_dispatches,
     dispatches_of,
-    each,
-    pairs_of,
+    named,
     profile_start_ns,
     read,
     regions,
-    span,
+    spans_of,
     step_marks,
+    thread_of,
+    together,
     waits_of,
     without_tracing,
 )
@@ -81,7 +83,18 @@ for thread in threads:
 train(20)
 jax.profiler.stop_trace()
 """
-EVENTS = [
+
+
+def event(name: str, start: int, end: int, **stats: int) -> SimpleNamespace:
+    return SimpleNamespace(name=name, start_ns=start, duration_ns=end - start, stats=stats.items())
+
+
+def thread(*events: tuple[str, int, int]) -> Thread:
+    """Of the names, begins and ends of its events."""
+    return thread_of([event(*each) for each in events], 0)
+
+
+EVENTS = thread(
     ("PjitFunction(step)", 10, 20),
     ("PjitFunction(step)", 12, 18),
     ("PjitFunction(step)", 30, 40),
@@ -90,7 +103,7 @@ EVENTS = [
     ("BlockUntilReady", 80, 95),
     ("Await", 99, 100),
     ("ParseArguments", 10, 11),
-]
+)
 
 
 def plane(name: str, **stats: int) -> SimpleNamespace:
@@ -106,15 +119,15 @@ def test_a_profile_without_a_start_counts_from_zero() -> None:
     assert profile_start_ns([plane("/host:CPU")]) == 0
 
 
-def test_span_is_laid_beside_the_clock() -> None:
+def test_spans_are_laid_beside_the_clock() -> None:
     start = 1_795_000_000_000_000_000
-    event = SimpleNamespace(start_ns=5.4, duration_ns=2.2)
-    assert span(event, start) == (start + 5, start + 7)
+    found = spans_of([SimpleNamespace(start_ns=5.4, duration_ns=2.2)], start)
+    assert found.tolist() == [[start + 5, start + 7]]
 
 
 def test_dispatches_are_counted() -> None:
     assert count_dispatches(EVENTS) == 4
-    assert count_dispatches([]) == 0
+    assert count_dispatches(thread()) == 0
 
 
 def test_dispatches_by_function() -> None:
@@ -128,34 +141,35 @@ def test_a_call_listed_twice_is_counted_once() -> None:
 
 
 def test_waits_that_overlap_are_one() -> None:
-    assert waits_of(EVENTS, NOTHING).tolist() == [[60, 95], [99, 100]]
+    assert waits_of(NOTHING, EVENTS).tolist() == [[60, 95], [99, 100]]
 
 
 def test_no_waits_where_the_host_never_waits() -> None:
-    assert waits_of(EVENTS[:4], NOTHING).shape == (0, 2)
+    assert waits_of(BUSY, thread(("PjitFunction(step)", 10, 20))).shape == (0, 2)
 
 
-def awaiting(*instants: int, then: int | None = None) -> list[Event]:
+def awaiting(*instants: int, then: int | None = None) -> Thread:
     """A thread that begins to wait at these instants; the trace does not say how long."""
     events = [(AWAIT, instant, instant) for instant in instants]
-    return events if then is None else [*events, ("PjitFunction(step)", then, then + 1)]
+    after = [] if then is None else [("PjitFunction(step)", then, then + 1)]
+    return thread(*events, *after)
 
 
 BUSY = union([(10, 50), (60, 70)])
 
 
 def test_a_wait_without_length_ends_with_what_is_computed() -> None:
-    assert waits_of(awaiting(20), BUSY).tolist() == [[20, 50]]
-    assert waits_of(awaiting(65), BUSY).tolist() == [[65, 70]]
+    assert waits_of(BUSY, awaiting(20)).tolist() == [[20, 50]]
+    assert waits_of(BUSY, awaiting(65)).tolist() == [[65, 70]]
 
 
 def test_a_wait_without_length_ends_at_the_latest_where_the_thread_goes_on() -> None:
-    assert waits_of(awaiting(20, then=30), BUSY).tolist() == [[20, 30]]
-    assert waits_of(awaiting(20, 40), BUSY).tolist() == [[20, 50]]
+    assert waits_of(BUSY, awaiting(20, then=30)).tolist() == [[20, 30]]
+    assert waits_of(BUSY, awaiting(20, 40)).tolist() == [[20, 50]]
 
 
 def test_a_wait_for_what_is_ready_is_none() -> None:
-    assert waits_of(awaiting(5, 55, 80), BUSY).tolist() == []
+    assert waits_of(BUSY, awaiting(5, 55, 80)).tolist() == []
 
 
 INSTANTS = st.integers(0, 100)
@@ -166,35 +180,32 @@ def test_waits_lie_where_something_is_computed(
     begins: list[int], spans: list[tuple[int, int]], then: int
 ) -> None:
     busy = union(spans)
-    waits = waits_of(awaiting(*begins, then=then), busy)
+    waits = waits_of(busy, awaiting(*begins, then=then))
     assert total_ms(complement(busy, waits)) == 0
 
 
 def test_a_region_goes_from_a_begin_to_the_next_end() -> None:
     events = [(END, 1, 1), (BEGIN, 5, 5), ("dot.1", 6, 7), (END, 9, 9), (END, 10, 10)]
-    assert list(regions(events)) == [(5, 9)]
+    assert regions(thread(*events)).tolist() == [[5, 9]]
 
 
 def test_of_two_begins_the_later_one_counts() -> None:
-    assert list(regions([(BEGIN, 5, 5), (BEGIN, 6, 6), (END, 9, 9), (BEGIN, 12, 12)])) == [(6, 9)]
+    events = [(BEGIN, 5, 5), (BEGIN, 6, 6), (END, 9, 9), (BEGIN, 12, 12)]
+    assert regions(thread(*events)).tolist() == [[6, 9]]
 
 
 @given(st.lists(st.tuples(st.sampled_from([BEGIN, END, "other"]), INSTANTS)))
 def test_regions_are_apart_whatever_the_events(events: list[tuple[str, int]]) -> None:
-    found = list(regions([(name, at, at) for name, at in events]))
+    found = regions(thread(*((name, at, at) for name, at in events))).tolist()
     assert all(begin <= end for begin, end in found)
     assert all(before[1] <= after[0] for before, after in pairwise(found))
 
 
-def event(name: str, start: int, end: int, **stats: int) -> SimpleNamespace:
-    return SimpleNamespace(name=name, start_ns=start, duration_ns=end - start, stats=stats.items())
-
-
 def computed(*threads: list[SimpleNamespace]) -> dict[int, list[list[int]]]:
     """When the devices computed, by the events of these threads."""
-    named = [[(each.name, *span(each, 0)) for each in events] for events in threads]
-    found = computing(list(threads), named)
-    return {device: union(spans).tolist() for device, spans in found.items()}
+    found = computing([thread_of(events, 0) for events in threads])
+    computed = {device: union(together(spans)).tolist() for device, spans in found.items()}
+    return {device: spans for device, spans in computed.items() if spans}
 
 
 def task(begin: int, end: int, *inside: SimpleNamespace) -> list[SimpleNamespace]:
@@ -230,8 +241,9 @@ def test_each_device_computes_by_itself() -> None:
 
 def test_a_program_marks_its_steps_by_their_numbers() -> None:
     events = [event("train", 0, 1, step_num=0), event("train", 1, 2, step_num=1)]
-    assert step_marks([*events, event("load", 0, 1, rows=3)]) == {"train"}
-    assert step_marks([]) == set()
+    events += [event("load", 0, 1, rows=3), event(OPERATION_END + "dot", 1, 1)]
+    assert step_marks(thread_of(events, 0)) == {"train"}
+    assert step_marks(thread()) == set()
 
 
 @pytest.mark.parametrize("name", ["trace", "absent"])
@@ -241,19 +253,22 @@ def test_no_timeline_without_a_profile(tmp_path: Path, name: str) -> None:
 
 
 def test_events_of_a_name_are_kept_one_by_one() -> None:
-    events = [("DevicePut", 12, 18), ("Other", 0, 1), ("DevicePut", 10, 20)]
-    assert each(events, "DevicePut").tolist() == [[10, 20], [12, 18]]
-    assert each(events, "H2D Dispatch").shape == (0, 2)
+    events = thread(("DevicePut", 12, 18), ("Other", 0, 1), ("DevicePut", 10, 20))
+    assert named([events], "DevicePut".__eq__).tolist() == [[10, 20], [12, 18]]
+    assert named([events], "H2D Dispatch".__eq__).shape == (0, 2)
 
 
 PAIRS = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)))
 
 
-@given(PAIRS)
-def test_pairs_are_sorted_and_none_is_lost(pairs: list[tuple[int, int]]) -> None:
-    found = pairs_of(iter(pairs))
-    assert found.shape == (len(pairs), 2)
-    assert [tuple(pair) for pair in found.tolist()] == sorted(pairs)
+@given(PAIRS, PAIRS)
+def test_spans_of_a_name_are_sorted_and_none_is_lost(
+    one: list[tuple[int, int]], other: list[tuple[int, int]]
+) -> None:
+    threads = [thread(*(("DevicePut", *pair) for pair in pairs)) for pairs in (one, other)]
+    found = named(threads, "DevicePut".__eq__)
+    assert found.shape == (len(one) + len(other), 2)
+    assert [tuple(pair) for pair in found.tolist()] == sorted(one + other)
 
 
 def test_calls_that_were_made_while_tracing_are_no_dispatches() -> None:
