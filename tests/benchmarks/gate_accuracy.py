@@ -187,7 +187,9 @@ def replayed(found: dict[str, Any], case: Case) -> tuple[str, dict[str, str | No
         return Pair(each["contrasts"], each["controls"], None, ())  # type: ignore[arg-type]
 
     answer = compared(give, case.name, case.threshold, float("inf"), lambda text: None)
-    metrics = {each.name: each.verdict for each in answer.metrics if each.gated}
+    metrics: dict[str, str | None] = {
+        each.name: each.verdict for each in answer.metrics if each.gated
+    }
     return answer.verdict, metrics, answer.pairs
 
 

@@ -104,7 +104,7 @@ class ProfileOnly:
 
 def write_profile_only(state: Any, folder: Path) -> None:
     """Have the trace that was just started written so, where JAX keeps it as we know it."""
-    session = getattr(state, "session", None)  # since jax 0.12
+    session: Any = getattr(state, "session", None)  # since jax 0.12
     if hasattr(session, "_raw_session") and hasattr(session, "log_dir"):
         session._raw_session = ProfileOnly(session._raw_session, folder)
         session.log_dir = None
