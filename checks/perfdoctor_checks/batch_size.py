@@ -32,8 +32,10 @@ Deeplearning4j, "Performance debugging", step 4: 32 to 128 to start with, never 
 """
 
 import math
+from collections.abc import Iterable
 
 from perfdoctor import (
+    Argument,
     Change,
     Evidence,
     Fix,
@@ -64,6 +66,8 @@ FLOPS_A_MS, TRAFFIC_A_MS, PASSES = 25e6, 5e6, 7
 """Of a core: arithmetic and bytes in a millisecond; how often a step of Adam reads or writes its
 state. Measured on two cores with AVX-512, as differences between the small and the usual batches of
 three scripts of tests/clinic (gan, nnx_vision, eqx_lm): 15 to 55 GFLOP/s a core, 4 to 5 GB/s."""
+LOADING_MS = 0.3
+"""What a loader in Python does once a batch, however many examples it has: drawing, stacking."""
 MIB = 2**20
 CACHES = 64 * MIB
 """The last cache of most server CPUs is smaller, and a process seldom has it alone."""
@@ -77,7 +81,7 @@ def check(observation: Observation) -> Outcome:
         return not_applicable("the step replaces none of its arguments: it does not train")
     if batch is None:
         return not_measured("the step's data have no leading size in common")
-    names = ", ".join(argument.name for argument in program.data if argument.shape[:1] == (batch,))
+    names = ", ".join(argument.name for argument in program.data if argument.holds(batch))
     evidence = [
         Evidence(name="batch", value=batch, unit="examples", source=f"leading size of {names}"),
         Evidence(
@@ -135,15 +139,17 @@ def fits(observation: Observation, size: int) -> bool:
 def gain(observation: Observation, steps: Steps, program: Program, batch: int) -> Gain:
     """If what does not grow with the batch were shared out, and all else grew in proportion.
 
-    What does not is the time in which the device idles, and of its work what is neither arithmetic
-    nor traffic of the examples; at least the idle time and a part of the rest.
+    What does not is the time in which the device idles, but for the loading of the examples, and of
+    its work what is neither arithmetic nor traffic of them; at least the idle time and a part of
+    the rest.
     """
     times, time_ms = SMALLEST_GOOD / batch, max(steps.time_ms, 1e-9)
+    loading_ms = max(0.0, steps.exposed_etl_ms - LOADING_MS)
     busy_ms = min(steps.device_busy_ms, time_ms)
     fixed_ms = fixed_busy_ms(observation, steps, resting_bytes(program, batch))
 
     def shared_out(fixed_busy_ms: float) -> float:
-        growing_ms = busy_ms - fixed_busy_ms
+        growing_ms = busy_ms - fixed_busy_ms + loading_ms
         return min(times, max(1.0, times * time_ms / (time_ms + (times - 1) * growing_ms)))
 
     low = shared_out(fixed_ms / 2)
@@ -170,9 +176,13 @@ def fixed_busy_ms(observation: Observation, steps: Steps, resting_bytes: int) ->
 
 def resting_bytes(program: Program, batch: int) -> int:
     """Of the arguments that do not grow with the batch: the state, and frozen networks."""
-    return sum(
-        4 * math.prod(each.shape) for each in program.arguments if each.shape[:1] != (batch,)
-    )
+    growing = [each for each in program.data if each.holds(batch)]
+    return 4 * (elements(program.arguments) - elements(growing))
+
+
+def elements(arguments: Iterable[Argument]) -> int:
+    """All together."""
+    return sum(math.prod(each.shape) for each in arguments)
 
 
 def fix(rung: int, applicable: bool) -> Fix:

@@ -15,7 +15,8 @@ How it is measured
 ------------------
 The trace counts the jitted functions that the main thread calls a step (an operation outside `jit`
 is one), and the time in which it is in or between these calls while the device idles. A step of a
-few jitted functions is a style, not a fault; where the device stays busy, nothing is lost.
+few jitted functions is a style, not a fault, and so are many calls of one that does a good part of
+the work, as an actor's policy; where the device stays busy, nothing is lost.
 
 How to fix
 ----------
@@ -52,6 +53,9 @@ MANY = 9
 LEAST_SHARE = 0.01
 """Of the step: below, the device hides the dispatching."""
 FEWEST_MS = 1e-9
+WHOLE = 0.05
+"""Of the bytes that a step moves: a function that is no single operation and does so much of the
+work is a jitted whole, however often it is called (the policy of an actor, 74 times a step)."""
 LEAST_UNFUSED, FUSED = 0.1, 0.8
 """Of the bytes; of the time of single operations, what a fused program saves: 0.75 to 0.85 in three
 of four scripts of tests/clinic, 0.6 in one."""
@@ -72,7 +76,7 @@ def check(observation: Observation) -> Outcome:
         return not_applicable("jax_disable_jit is on, so nothing is jitted: see debug-flags")
     evidence = facts(steps)
     calls = f"{steps.dispatches:.3g} jitted call{'s' * (round(steps.dispatches) != 1)} a step"
-    if steps.dispatches < MANY:
+    if loose(steps) * steps.dispatches < MANY:
         return ok(calls, *evidence)
     if unfused(steps) >= LEAST_UNFUSED:
         return not_fused(observation, steps, evidence)
@@ -116,16 +120,32 @@ def without(steps: Steps, saved_ms: float) -> float:
     return 1 / (1 - min(0.98, saved_ms / whole_ms))
 
 
+def loose(steps: Steps) -> float:
+    """Of the calls, the share that are no jitted wholes."""
+    whole = sum(calls for name, calls in steps.calls.items() if is_whole(name, steps))
+    return max(0.0, 1 - whole / max(1.0, steps.dispatches))
+
+
+def is_whole(name: str, steps: Steps) -> bool:
+    """Whether a jitted function does a good part of the step's work at once."""
+    return not OPERATIONS.fullmatch(name) and steps.work.get(name, 0.0) >= WHOLE
+
+
+def dispatching_ms(steps: Steps) -> float:
+    """In these calls while the device idles."""
+    return loose(steps) * max(0.0, steps.exposed_dispatch_ms)
+
+
 def lost_ms(steps: Steps) -> float:
-    """In and between the calls while the device idles."""
-    return max(0.0, steps.exposed_dispatch_ms) + max(0.0, steps.exposed_other_ms)
+    """In and between them while the device idles."""
+    return dispatching_ms(steps) + loose(steps) * max(0.0, steps.exposed_other_ms)
 
 
 def jitted(steps: Steps) -> Gain:
     """Without the dispatching, and most of the Python between; fusion comes on top."""
     whole_ms = max(steps.time_ms, FEWEST_MS)
     lost = min(0.99, lost_ms(steps) / whole_ms)
-    dispatching = min(lost, max(0.0, steps.exposed_dispatch_ms) / whole_ms)
+    dispatching = min(lost, dispatching_ms(steps) / whole_ms)
     return estimated(
         speedup=1 / (1 - lost * 0.9),
         low=1 / (1 - dispatching * 0.75),

@@ -4,6 +4,7 @@ Times are in the unit that the field's name says.
 """
 
 from collections import Counter
+from math import prod
 from typing import Literal
 
 from msgspec import Struct
@@ -18,6 +19,13 @@ class Argument(Struct, frozen=True, kw_only=True):
     shape: tuple[int, ...]
     dtype: str
     donated: bool
+
+    def holds(self, batch: int) -> bool:
+        """Whether it has a place for each example of a batch: along its first axis, its second one
+        behind time or microbatches, or both together, where the first one counts devices.
+        """
+        first, second = self.shape[:1], self.shape[1:2]
+        return batch in (*first, *second, prod(self.shape[:2]))
 
 
 class Layer(Struct, frozen=True, kw_only=True):

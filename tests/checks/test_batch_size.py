@@ -67,6 +67,17 @@ def test_an_idle_device_promises_more() -> None:
     assert waiting.low > busy.low
 
 
+def test_an_idle_device_that_waits_for_data_promises_nothing() -> None:
+    seen = recorded("tiny_batch")
+    assert seen.steps is not None
+    time_ms = seen.steps.time_ms
+    steps = replace(seen.steps, time_ms=10 * time_ms, exposed_etl_ms=9 * time_ms)
+    idle = replace(steps, exposed_etl_ms=0.0, exposed_other_ms=9 * time_ms)
+    loading, other = (batch_size.check(replace(seen, steps=each)).gain for each in (steps, idle))
+    assert loading is not None and other is not None
+    assert loading.speedup < 1.5 < other.speedup
+
+
 def test_advice_for_a_script_is_no_change() -> None:
     seen = recorded("tiny_batch")
     script = replace(seen, target=replace(seen.target, kind="script", workload=None))

@@ -91,3 +91,27 @@ def test_estimates_are_in_order_whatever_was_measured(
     outcome = missing_jit.check(seen)
     if outcome.kind == "issue":
         assert_sound(outcome, seen)
+
+
+WORK = {"policy": 0.4, "train": 0.59, "add": 1e-6}
+
+
+def acting(operations: float, work: dict[str, float]) -> Observation:
+    """An actor's policy 74 times a step, and so many single operations."""
+    calls = {"policy": 74.0, "train": 3.0, "add": operations}
+    return dispatching(sum(calls.values()), calls=calls, work=work)
+
+
+def test_many_calls_of_a_jitted_whole_are_a_style() -> None:
+    assert missing_jit.check(acting(5.0, WORK)).kind == "ok"
+
+
+def test_what_is_lost_beside_jitted_wholes_is_not_theirs() -> None:
+    beside, alone = (missing_jit.check(acting(41.0, work)).gain for work in (WORK, {"add": 0.05}))
+    assert beside is not None and alone is not None
+    assert beside.speedup < alone.speedup
+
+
+def test_single_operations_are_no_wholes_however_much_they_do() -> None:
+    seen = dispatching(100.0, calls={"dot": 100.0}, work={"dot": 1.0})
+    assert missing_jit.check(seen).kind == "issue"

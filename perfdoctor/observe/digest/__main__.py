@@ -52,7 +52,7 @@ def digest(folder: Path) -> Digest:
     return Digest(
         compiles=compiles_of(recording),
         garbage=garbage_of(recording),
-        steps=with_batch(steps, step_program),
+        steps=with_batch(steps, step_program, recording.devices),
         program=step_program,
         executable=executable,
         not_measured=missing,
@@ -96,9 +96,9 @@ def why_no_steps(seen: Timeline | None, recording: Recording) -> str:
     return f"fewer than {FEWEST_STEPS} steps in the traced window that hold no compilation{again}"
 
 
-def with_batch(steps: Steps | None, step_program: Program | None) -> Steps | None:
+def with_batch(steps: Steps | None, step_program: Program | None, devices: int) -> Steps | None:
     """Adds the batch size that the program shows, and the throughput that follows from it."""
-    batch = program.batch_size(step_program) if step_program else None
+    batch = program.batch_size(step_program, devices) if step_program else None
     if steps is None or batch is None:
         return steps
     rate = batch * steps.calls.get(steps.function, 1.0) / steps.time_ms * 1e3

@@ -119,22 +119,31 @@ def shape_and_dtype(tensor: Any) -> tuple[tuple[int, ...], str]:
     return tuple(ranked.shape), str(ranked.element_type)
 
 
-def batch_size(program: Program) -> int | None:
+def batch_size(program: Program, devices: int = 1) -> int | None:
     """The leading size that the step's data have in common; None if it can't be told.
 
     No data are random keys, and the arrays of an argument that differ in it: a network which the
     step only reads. Where the program loops over the leading axis, that is time, or the number of
-    microbatches, and the batch is the axis after it.
+    microbatches, and the batch is the axis after it. A step under `pmap` has an axis of devices
+    before all others.
     """
+    mapped = over_devices(program, devices)
     shapes: defaultdict[str, list[tuple[int, ...]]] = defaultdict(list)
     for argument in program.data:
-        if argument.shape and (argument.shape, argument.dtype) not in RANDOM_KEYS:
-            shapes[ROOT.split(argument.name)[0]].append(argument.shape)
+        shape = argument.shape[mapped:]
+        if shape and (shape, argument.dtype) not in RANDOM_KEYS:
+            shapes[ROOT.split(argument.name)[0]].append(shape)
     alike = [each for each in shapes.values() if len({shape[0] for shape in each}) == 1]
     size = only({shape[0] for each in alike for shape in each})
     if size in {loop.trips for loop in program.loops}:
-        return only({shape[1] if len(shape) > 1 else size for each in alike for shape in each})
-    return size
+        size = only({shape[1] if len(shape) > 1 else size for each in alike for shape in each})
+    return size * devices if mapped and size is not None else size
+
+
+def over_devices(program: Program, devices: int) -> bool:
+    """Whether all arguments, the state too, have an axis of devices first, as `pmap` wants."""
+    has_state = len(program.data) < len(program.arguments)
+    return has_state and all(each.shape[:1] == (devices,) for each in program.arguments)
 
 
 def only(sizes: set[int]) -> int | None:

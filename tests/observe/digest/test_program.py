@@ -243,3 +243,20 @@ def test_an_axis_that_the_program_loops_over_is_no_batch() -> None:
 def test_examples_that_are_mapped_one_by_one_are_a_batch() -> None:
     mapped = [("x", (64, 8)), ("y", (64,))]
     assert batch_size(of_data(*mapped, trips=(64,))) is None  # or 64: not sure, so not told
+
+
+def test_under_pmap_the_batch_is_what_all_devices_get_together() -> None:
+    state, batch = [("params['w']", (4, 16, 8))], [("x", (4, 12, 16)), ("y", (4, 12))]
+    assert batch_size(of_data(*state, *batch, results=1), devices=4) == 48
+    assert batch_size(of_data(*state, *batch, results=1), devices=2) == 4
+    one = [("params['w']", (1, 16, 8)), ("x", (1, 32, 16)), ("y", (1, 32))]
+    assert batch_size(of_data(*one, results=1)) == 32
+    assert batch_size(of_data(("w", (16, 8)), *one[1:], results=1)) == 1
+
+
+def test_an_argument_holds_the_batch_along_its_first_axes() -> None:
+    shapes = [(32, 8), (100, 32, 8), (4, 8, 3), (32,)]
+    held = of_data(*((f"x{number}", shape) for number, shape in enumerate(shapes)))
+    assert all(each.holds(32) for each in held.arguments)
+    table = of_data(("table", (5000, 64)), ("rate", ()), ("positions", (64, 2)))
+    assert not any(each.holds(32) for each in table.arguments)
