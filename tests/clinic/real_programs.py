@@ -247,7 +247,7 @@ PROGRAMS = [
             Fault("etl", "graphs are batched one by one, in the main thread", certain=False),
             NO_DONATION,
         ),
-        planted=(slow_loader(1000),),
+        planted=(slow_loader(10),),  # for each of the 64 graphs of a batch
     ),
     Program(
         name="ppo",

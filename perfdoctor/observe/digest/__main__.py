@@ -92,6 +92,8 @@ def why_no_steps(seen: Timeline | None, recording: Recording) -> str:
     """What kept the steps of the window from being counted."""
     if seen is None or not seen.dispatches:
         return "no jitted function was called in the traced window"
+    if compiled_in(recording) and not recording.never_rests:
+        return "the run was still being set up when the time was over; give it more"
     again = "; something compiles in them again and again" if compiled_in(recording) else ""
     return f"fewer than {FEWEST_STEPS} steps in the traced window that hold no compilation{again}"
 

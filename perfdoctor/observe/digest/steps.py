@@ -28,6 +28,9 @@ FEWEST_WAITS = 4
 FAIR_SHARE = 0.1
 """A thread that makes fewer of the calls than this share of the busiest one's is no other caller:
 an evaluation now and then."""
+SEEN = 0.1
+"""Of the window: where all steps that hold no compilation take less together, and the program does
+not compile for ever, they are calls of a set-up."""
 OP_BY_OP = 9
 """Dispatches a step from which on the step's function is one operation of many."""
 LONGEST, MOST_FUNCTIONS, REGULAR = 16, 12, 0.85
@@ -54,7 +57,7 @@ def steps_of(timeline: Timeline, recording: Recording) -> Steps | None:
         starts = begins(timeline, function, weights)
     every = drained_at_both_ends(starts, timeline.waits if len(callers) == 1 else NOTHING)
     kept = every[~holds_compilation(every, recording.compiles)]
-    if len(kept) < FEWEST_STEPS:
+    if len(kept) < FEWEST_STEPS or (len(kept) < len(every) and is_set_up(kept, recording)):
         return None
     lengths_ms = (kept[:, 1] - kept[:, 0]) / 1e6
     count, included = len(kept), union(kept)
@@ -89,6 +92,13 @@ def steps_of(timeline: Timeline, recording: Recording) -> Steps | None:
         busy_shares=busy_shares(timeline, included, recording.devices),
         **parts(timeline, function, recording, included, count),  # type: ignore[arg-type]
     )
+
+
+def is_set_up(kept: Intervals, recording: Recording) -> bool:
+    """Whether what was compiled, and what lay around it, was most of the window."""
+    window = recording.window
+    window_ms = (window.end_ns - window.start_ns) / 1e6 if window else 0.0
+    return not recording.never_rests and total_ms(union(kept)) < SEEN * window_ms
 
 
 def outlying(lengths_ms: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:

@@ -194,6 +194,16 @@ def test_steps_that_something_compiled_in_are_left_out() -> None:
     assert steps.time_ms == 10.0
 
 
+def test_a_few_calls_around_what_compiles_are_a_set_up_unless_it_never_ends() -> None:
+    calls = union((at * MS, at * MS + MS // 2) for at in (*range(10), 200))
+    run, late = timeline(calls, NOTHING), 100.0
+    assert steps_of(run, recording(compiled_at_ms=(late,))) is None
+    for_ever = recording(compiled_at_ms=(late,))
+    for_ever.never_rests = True
+    assert seen(run, for_ever).count == 9
+    assert seen(run, recording()).count == 10
+
+
 def test_compilations_outside_of_the_window_leave_nothing_out() -> None:
     run = recording(compiled_at_ms=(-5.0, 500.0))
     assert seen(timeline(DISPATCHES, every_step(1, 4)), run).left_out == 0
