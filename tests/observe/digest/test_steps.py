@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from perfdoctor.observe.digest.intervals import Intervals, union
+from perfdoctor.observe.digest.intervals import NOTHING, Intervals, union
 from perfdoctor.observe.digest.steps import (
     OP_BY_OP,
     code_of,
