@@ -13,16 +13,18 @@ compared at its own threshold: the smallest slowdown that it is to find lies abo
 """
 
 import json
+import math
 import os
 import random
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean, median, stdev
 from typing import Any
 
 from perfdoctor.bench.comparison import compared
@@ -242,8 +244,30 @@ def table() -> None:
         f"looks after {', '.join(map(str, LOOKS))} pairs",
         "",
         *rules(found),
+        "",
+        "scatter of the baseline's step time between sessions",
+        *sessions(found),
     ]
     save("gate_accuracy", lines, [asdict(case) for case in CASES])
+
+
+def sessions(found: dict[str, list[dict[str, Any]]]) -> list[str]:
+    """How much the baseline's own step time scatters from comparison to comparison: what saved
+    numbers (bench/saved.py) have to reckon with, and live pairs have not.
+    """
+    times: defaultdict[str, list[tuple[str, float]]] = defaultdict(list)
+    for case in CASES:
+        for each in found[case.name]:
+            logs = [math.log(pair["launches"][0]["mean_ms"]) for pair in each["pairs"]]
+            if logs and not case.load:
+                times[str(case.base)].append((each["at"], fmean(logs)))
+    lines = []
+    for base, known in times.items():
+        if len(known) > 2:
+            begin, end = min(known)[0], max(known)[0]
+            scatter = stdev(log for _, log in known)
+            lines.append(f"{base}: {scatter:.1%} over {len(known)} sessions, {begin} to {end}")
+    return lines
 
 
 def rules(found: dict[str, list[dict[str, Any]]]) -> list[str]:
