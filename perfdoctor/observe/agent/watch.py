@@ -42,9 +42,9 @@ UNSTEADY_WINDOWS = 2
 TRACE_SHARE = 0.25
 """Of the memory that is left: a trace that has taken so much is ended early. On the CPU each small
 operation is an event, and a second of them takes up to 0.9 GB (measured, jax 0.10.2)."""
-TRACE_BYTES, SHORTEST_S = 300 * 2**20, 1.0
-"""The first trace is ended too when it has taken so much after so long: steps of a millisecond make
-a million events a second, of which writing and reading take ten (measured, jax 0.10.2)."""
+TRACE_BYTES, SHORTEST_S = 150 * 2**20, 1.0
+"""A usual trace is ended too when it has taken so much after so long: steps of a millisecond make a
+million events a second, of which writing and reading take ten (measured, jax 0.10.2)."""
 MEMORY_SAMPLES = 5
 """Over the window."""
 
@@ -187,7 +187,8 @@ class Watcher(threading.Thread):
         start_ns, start_cpu_s = time.time_ns(), cpu_s(process)
         (self.folder / f"open-{number}").touch()
         self.threads.begin()
-        self._sample(number, start_ns, round(window_s * 1e9))
+        usual = window_s == self.window_s
+        self._sample(start_ns, round(window_s * 1e9), usual=usual)
         end_ns, end_cpu_s = time.time_ns(), cpu_s(process)
         self.recording.threads = self.threads.end((end_ns - start_ns) / 1e9)
         (self.folder / f"closed-{number}").touch()
@@ -224,7 +225,7 @@ class Watcher(threading.Thread):
         except Exception as error:  # jaxlib's client is no stable interface
             recording.failures["executable"] = f"XLA's account can't be read: {error}"
 
-    def _sample(self, number: int, start_ns: int, window_ns: int) -> None:
+    def _sample(self, start_ns: int, window_ns: int, *, usual: bool) -> None:
         """Sample the main thread's stack all through the window, and memory now and then."""
         due_ns = 0
         before_bytes, available_bytes = rss_bytes(), self.recording.available_bytes
@@ -236,14 +237,18 @@ class Watcher(threading.Thread):
                 self.memory.sample(self.jax, passed_ns / 1e9)
                 due_ns += window_ns // MEMORY_SAMPLES
                 taken_bytes = rss_bytes() - before_bytes
-                if taken_bytes > trace_room_bytes(available_bytes, number, passed_ns / 1e9):
+                passed_s = passed_ns / 1e9
+                if taken_bytes > trace_room_bytes(available_bytes, passed_s, usual=usual):
                     return
 
 
-def trace_room_bytes(available_bytes: int, number: int, passed_s: float) -> float:
-    """What the n-th trace may have taken by now; a later one is made where the first was short."""
+def trace_room_bytes(available_bytes: int, passed_s: float, *, usual: bool) -> float:
+    """What a trace may have taken by now.
+
+    `usual`: of a window of the usual length; another length was asked for, since one was too short.
+    """
     most = TRACE_SHARE * available_bytes
-    return min(most, TRACE_BYTES) if number == 1 and passed_s > SHORTEST_S else most
+    return min(most, TRACE_BYTES) if usual and passed_s > SHORTEST_S else most
 
 
 def dump_programs(jax: Any, folder: Path) -> str:

@@ -354,7 +354,7 @@ def test_where_jax_writes_programs_already_they_stay(tmp_path: Path) -> None:
 
 def test_a_trace_of_many_events_is_ended_after_a_second_unless_it_showed_too_few_steps() -> None:
     plenty, little = 100 * TRACE_BYTES, TRACE_BYTES
-    assert trace_room_bytes(plenty, 1, 0.5) == plenty / 4
-    assert trace_room_bytes(plenty, 1, 1.1) == TRACE_BYTES
-    assert trace_room_bytes(plenty, 2, 1.1) == plenty / 4
-    assert trace_room_bytes(little, 1, 1.1) == little / 4
+    assert trace_room_bytes(plenty, 0.5, usual=True) == plenty / 4
+    assert trace_room_bytes(plenty, 1.1, usual=True) == TRACE_BYTES
+    assert trace_room_bytes(plenty, 1.1, usual=False) == plenty / 4
+    assert trace_room_bytes(little, 1.1, usual=True) == little / 4
