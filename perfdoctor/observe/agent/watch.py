@@ -45,8 +45,8 @@ operation is an event, and a second of them takes up to 0.9 GB (measured, jax 0.
 TRACE_BYTES, SHORTEST_S = 150 * 2**20, 1.0
 """A usual trace is ended too when it has taken so much after so long: steps of a millisecond make a
 million events a second, of which writing and reading take ten (measured, jax 0.10.2)."""
-MEMORY_SAMPLES = 5
-"""Over the window."""
+MEMORY_SAMPLES = 8
+"""Over the window; one that is ended after a second still has enough to show a leak."""
 
 
 def attach(jax: Any, orders: Orders) -> None:
