@@ -15,6 +15,7 @@ from perfdoctor.processes import Ward
 from perfdoctor.schema.benchmark import LaunchRecord
 from perfdoctor.schema.fix import Change
 from perfdoctor.schema.launch import Launch
+from perfdoctor.schema.surroundings import Load
 from perfdoctor.trials.copies import Copy, step_s, warm_up
 from perfdoctor.trials.duet import AGREEMENT
 from perfdoctor.trials.live import PlayerEnded
@@ -49,10 +50,17 @@ class Timing:
         self._slices = len(copy.slices)
         self._before = load.read(copy.process)
 
-    def record(self) -> LaunchRecord:
-        """After it was timed. Raises PlayerEnded if it made too few steps to tell."""
-        copy = self._copy
-        meanwhile = load.between(self._before, load.read(copy.process))
+    def meanwhile(self) -> Load:
+        """What ran since then."""
+        return load.between(self._before, load.read(self._copy.process))
+
+    def record(self, beside: float = 0.0) -> LaunchRecord:
+        """After it was timed; `beside`: cores that were used by copies which ran in turn with it.
+
+        Raises:
+            PlayerEnded: it made too few steps to tell.
+        """
+        copy, meanwhile = self._copy, self.meanwhile()
         ran = copy.slices[self._slices :]
         times_ms = step_times_ms(copy.tally.since(0), ran, self._stride)
         if len(times_ms) < 2:
@@ -69,7 +77,7 @@ class Timing:
             first_step_s=self._first_step_s,
             peak_rss_bytes=copy.peak_rss_bytes(),
             steady=not copy.compiles_for_ever and halves_agree(times_ms),
-            other_cores=meanwhile.other_cores,
+            other_cores=max(0.0, meanwhile.other_cores - beside),
             throttled_ms=meanwhile.throttled_ms or 0.0,
             shape_ms=shape_of(times_ms),
         )

@@ -17,8 +17,9 @@ from perfdoctor.trials.copies import Copy, slice_s_of, warm_up
 from perfdoctor.trials.live import OutOfTime, PlayerEnded
 from perfdoctor.trials.statistics import trimmed_mean
 
-SLICE_S, ROUNDS = 0.5, 6
-"""What is left of the noise of slices is then below that between launches."""
+SLICE_S, TIMED_S, FEWEST_ROUNDS = 0.1, 3.6, 6
+"""Many short slices: neighbours share the machine's drifts. In 3.6 s of each copy, slices of 40 to
+150 ms left 1 to 2 % of noise in a pair, as much as there was at all (steps of 1 to 7 ms)."""
 STEP_TIME = "step_time"
 
 
@@ -41,18 +42,14 @@ def play(ward: Ward, baseline: Side, candidate: Side, until: float) -> Pair:
     """
     sides = (baseline, baseline, candidate)
     with ExitStack() as stack:
-        launched_ns = time.monotonic_ns()
-        copies = [
-            stack.enter_context(Copy(ward, side.launch, Change(), side.function)) for side in sides
-        ]
-        warm_up(copies, until)
-        if not all(copy.tells_steps for copy in copies):
-            raise PlayerEnded("the step is no function that the program itself has jitted")
-        timings = [
-            Timing(copy, side, launched_ns) for copy, side in zip(copies, sides, strict=True)
-        ]
+        copies, launched_ns = start(stack, ward, sides, until)
+        launched = zip(copies, sides, launched_ns, strict=True)
+        timings = [Timing(copy, side, at_ns) for copy, side, at_ns in launched]
         rounds = by_turns(copies, sides, until)
-        records = [timing.record() for timing in timings]
+        own = [timing.meanwhile().own_cores for timing in timings]
+        records = [
+            timing.record(beside=sum(own) - used) for timing, used in zip(timings, own, strict=True)
+        ]
     found = {
         kind.name: differences([math.log(kind.of(each)) for each in records])
         for kind in KINDS
@@ -69,12 +66,32 @@ def play(ward: Ward, baseline: Side, candidate: Side, until: float) -> Pair:
     )
 
 
+def start(
+    stack: ExitStack, ward: Ward, sides: Sequence[Side], until: float
+) -> tuple[list[Copy], list[int]]:
+    """A copy of each side, warm and suspended, and the instants of their launches, nanoseconds.
+
+    They start one after another, in random order: their compilation is timed too, and two that
+    compile at the same time differ by up to a half (measured on two cores).
+    """
+    started: dict[int, tuple[Copy, int]] = {}
+    for number in random.sample(range(len(sides)), len(sides)):
+        side, launched_ns = sides[number], time.monotonic_ns()
+        copy = stack.enter_context(Copy(ward, side.launch, Change(), side.function))
+        warm_up([copy], until)
+        if not copy.tells_steps:
+            raise PlayerEnded("the step is no function that the program itself has jitted")
+        started[number] = copy, launched_ns
+    ordered = [started[number] for number in range(len(sides))]
+    return [copy for copy, _ in ordered], [at_ns for _, at_ns in ordered]
+
+
 def by_turns(copies: Sequence[Copy], sides: Sequence[Side], until: float) -> list[list[float]]:
     """Round by round, the logarithm of each copy's step time; a round is a slice of each, in random
     order.
     """
     slice_s = max(slice_s_of(copy, SLICE_S) for copy in copies)
-    for _ in range(ROUNDS):
+    for _ in range(max(FEWEST_ROUNDS, round(TIMED_S / slice_s))):
         if time.monotonic() + slice_s * len(copies) > until:
             raise OutOfTime("the budget ended before the pair was complete")
         for copy in random.sample(copies, len(copies)):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from perfdoctor.bench.launches import Side
-from perfdoctor.bench.pairs import ROUNDS, differences, play
+from perfdoctor.bench.pairs import FEWEST_ROUNDS, differences, play
 from perfdoctor.processes import Ward
 from perfdoctor.schema.launch import Launch
 from perfdoctor.trials.live import PlayerEnded
@@ -35,7 +35,7 @@ def test_more_work_is_seen_as_slower_and_nothing_is_left(tmp_path: Path) -> None
     assert {"step_time", "compile_time", "first_step", "cpu_time"} <= set(pair.contrasts)
     assert len(pair.baselines) == 2
     assert pair.candidate.mean_ms > pair.baselines[0].mean_ms
-    assert pair.candidate.steps > ROUNDS
+    assert pair.candidate.steps > FEWEST_ROUNDS
 
 
 def test_a_side_that_ends_says_why(tmp_path: Path) -> None:
