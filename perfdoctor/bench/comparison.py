@@ -12,11 +12,15 @@ from perfdoctor.bench.decision import LOOKS, Estimate, Verdict, estimate, verdic
 from perfdoctor.bench.pairs import Pair
 from perfdoctor.schema.benchmark import Compared, Comparison, Exact, ExactChange
 from perfdoctor.schema.errors import NothingMeasured
+from perfdoctor.schema.observation import Observation
 from perfdoctor.trials.live import OutOfTime, PlayerEnded
 
 OfAll = Literal["regressed", "pass", "improved", "inconclusive"]
-GATED = ("step_time", "compile_time")
+STEP, COMPILE = "step_time", "compile_time"
+GATED = (STEP, COMPILE)
 TOLD = ("cpu_time", "first_step", "peak_memory")
+LONG_COMPILE_S = 2.0
+"""Below, some percent of it are of no use to anybody, and noise."""
 NAMES = {
     "step_time": "step",
     "compile_time": "compilation",
@@ -32,11 +36,12 @@ def compared(
     threshold: float,
     until: float,
     say: Callable[[str], None],
+    gated: Sequence[str] = GATED,
 ) -> Comparison:
     """Play pairs and look at them, up to the last of LOOKS or the end of the budget.
 
-    `play`: one pair, that has to be over by an instant of time.monotonic(). Raises NothingMeasured
-    if not even the first one could be.
+    `play`: one pair, that has to be over by an instant of time.monotonic(). `gated`: the metrics
+    that have to be decided. Raises NothingMeasured if not even the first pair could be played.
     """
     start = time.monotonic()
     pairs: list[Pair] = []
@@ -55,11 +60,11 @@ def compared(
             except PlayerEnded as error:
                 why_ended, failed = str(error), True
             longest_s = max(longest_s, time.monotonic() - began)
-        if why_ended or decided(looked_at(pairs, threshold), threshold):
+        if why_ended or decided(looked_at(pairs, threshold, gated), gated, threshold):
             break
     if len(pairs) < 2:
         raise NothingMeasured(f"no comparison: {why_ended} before two pairs were measured")
-    found = judged(pairs, against, threshold, time.monotonic() - start, why_ended)
+    found = judged(pairs, against, threshold, gated, time.monotonic() - start, why_ended)
     return without_verdict(found, why_ended) if failed else found
 
 
@@ -69,7 +74,17 @@ def without_verdict(found: Comparison, why: str) -> Comparison:
     return replace(found, verdict="inconclusive", summary=summary)
 
 
-def looked_at(pairs: Sequence[Pair], threshold: float) -> dict[str, Estimate]:
+def gated_of(before: Observation, after: Observation) -> tuple[str, ...]:
+    """The step time; and the time of compiling, where it is long and another step is compiled."""
+    compiling_s = max(sum(c.seconds for c in each.compiles or ()) for each in (before, after))
+    programs = [each.executable.hlo if each.executable else "" for each in (before, after)]
+    same = programs[0] != "" and programs[0] == programs[1]
+    return (STEP,) if same or compiling_s < LONG_COMPILE_S else GATED
+
+
+def looked_at(
+    pairs: Sequence[Pair], threshold: float, gated: Sequence[str] = GATED
+) -> dict[str, Estimate]:
     """What the pairs say of each metric; a number of pairs between two LOOKS is the later one.
 
     Each gated metric is tested at its share of the error, the surest first; one that is found to
@@ -83,19 +98,19 @@ def looked_at(pairs: Sequence[Pair], threshold: float) -> dict[str, Estimate]:
         return estimate(contrasts, controls, look, metrics)
 
     known = [name for name in (*GATED, *TOLD) if all(name in pair.contrasts for pair in pairs)]
-    found = {name: of(name, len(GATED)) for name in known}
-    gated = sorted((name for name in known if name in GATED), key=lambda name: found[name].p)
-    for sharing, name in zip(range(len(GATED), 0, -1), gated, strict=False):
+    found = {name: of(name, len(gated)) for name in known}
+    ordered = sorted((name for name in known if name in gated), key=lambda name: found[name].p)
+    for sharing, name in zip(range(len(gated), 0, -1), ordered, strict=False):
         found[name] = of(name, sharing)
         if verdict_on(found[name], threshold) != "regressed":
-            found |= {other: of(other, sharing) for other in gated[gated.index(name) :]}
+            found |= {other: of(other, sharing) for other in ordered[ordered.index(name) :]}
             break
     return found
 
 
-def decided(found: Mapping[str, Estimate], threshold: float) -> bool:
+def decided(found: Mapping[str, Estimate], gated: Sequence[str], threshold: float) -> bool:
     """Whether there is a verdict on each gated metric, or one of them is worse."""
-    verdicts = [verdict_on(found[name], threshold) for name in GATED if name in found]
+    verdicts = [verdict_on(found[name], threshold) for name in gated if name in found]
     return "regressed" in verdicts or None not in verdicts
 
 
@@ -105,11 +120,16 @@ def verdict_on(found: Estimate, threshold: float) -> Verdict | None:
 
 
 def judged(
-    pairs: Sequence[Pair], against: str, threshold: float, seconds: float, why_ended: str
+    pairs: Sequence[Pair],
+    against: str,
+    threshold: float,
+    gated: Sequence[str],
+    seconds: float,
+    why_ended: str,
 ) -> Comparison:
     """All that the pairs say."""
-    found = looked_at(pairs, threshold)
-    verdicts = {name: verdict_on(found[name], threshold) for name in GATED if name in found}
+    found = looked_at(pairs, threshold, gated)
+    verdicts = {name: verdict_on(found[name], threshold) for name in gated if name in found}
     overall: OfAll = "pass"
     if "regressed" in verdicts.values():
         overall = "regressed"

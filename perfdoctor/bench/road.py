@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from perfdoctor import __version__
 from perfdoctor.bench.against import Contender, contender, endless
-from perfdoctor.bench.comparison import compared, exact_changes
+from perfdoctor.bench.comparison import compared, exact_changes, gated_of
 from perfdoctor.bench.fingerprint import fingerprint
 from perfdoctor.bench.git import source
 from perfdoctor.bench.launches import Side, measured
@@ -141,7 +141,10 @@ def in_pairs(
         save(summed_up(target, recipe, observation, launches, complete=False), request)
         return pair
 
-    comparison = compared(play_one, str(request.against), request.threshold, until, examine.say)
+    gated = gated_of(base_observation, observation)
+    comparison = compared(
+        play_one, str(request.against), request.threshold, until, examine.say, gated
+    )
     before, after = exact(base_launches, base_observation), exact(launches, observation)
     regressed = comparison.verdict == "regressed"
     why = causes(base_observation, observation, checks()) if regressed else ()

@@ -1,3 +1,4 @@
+import dataclasses
 import time
 from collections.abc import Callable, Iterator
 
@@ -5,13 +6,16 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from perfdoctor.bench.comparison import GATED, compared, exact_changes, looked_at
+from perfdoctor.bench.comparison import GATED, compared, exact_changes, gated_of, looked_at
 from perfdoctor.bench.decision import LOOKS
 from perfdoctor.bench.pairs import Pair
 from perfdoctor.schema.benchmark import Comparison
 from perfdoctor.schema.errors import NothingMeasured
+from perfdoctor.schema.observation import Observation
+from perfdoctor.schema.run import Compile
 from perfdoctor.trials.live import OutOfTime, PlayerEnded
 from tests.bench.made import EXACT, launch
+from tests.recorded import recorded
 
 
 def pairs(slower: float = 0.0, sd: float = 0.01, bias: float = 0.0) -> Iterator[Pair]:
@@ -135,3 +139,36 @@ def test_a_metric_that_regressed_leaves_its_share_of_the_error_to_the_other() ->
         for found in (looked_at(alone, 0.05), looked_at(beside, 0.05))
     ]
     assert widths[1] < widths[0]
+
+
+def compiling(seconds: float, hlo: str = "one program") -> Observation:
+    """A run that compiles for so long."""
+    seen = recorded("healthy")
+    assert seen.executable is not None
+    event = Compile(function="step", seconds=seconds, at_s=1.0)
+    return replace(seen, compiles=(event,), executable=replace(seen.executable, hlo=hlo))
+
+
+def test_compiling_is_gated_where_it_is_long_and_another_step_is_compiled() -> None:
+    long, other = compiling(5.0), compiling(5.0, "another program")
+    assert gated_of(long, other) == ("step_time", "compile_time")
+    assert gated_of(long, long) == ("step_time",)
+    assert gated_of(compiling(0.3), compiling(0.3, "another program")) == ("step_time",)
+    assert gated_of(compiling(0.3), other) == ("step_time", "compile_time")
+    assert gated_of(replace(long, executable=None), long) == ("step_time", "compile_time")
+
+
+def test_a_metric_that_is_not_gated_is_told_and_decides_nothing() -> None:
+    def play(until: float) -> Pair:
+        pair = next(source)
+        noise = float(generator.normal(0, 1))
+        return dataclasses.replace(pair, contrasts={**pair.contrasts, "compile_time": noise})
+
+    source, generator = pairs(), np.random.default_rng(1)
+    ends = time.monotonic() + 3600
+    found = compared(play, "git:main", 0.05, ends, lambda text: None, ("step_time",))
+    assert (found.verdict, found.pairs) == ("pass", LOOKS[0])
+    assert [(each.name, each.gated) for each in found.metrics] == [
+        ("step_time", True),
+        ("compile_time", False),
+    ]
