@@ -5,6 +5,7 @@ python -m perfdoctor.observe.digest FOLDER: reads the folder's recording, trace 
 """
 
 import gc
+import os
 import sys
 from pathlib import Path
 
@@ -109,6 +110,7 @@ def with_batch(steps: Steps | None, step_program: Program | None, devices: int) 
 
 if __name__ == "__main__":
     die_with_parent()
+    os.nice(10)  # the program goes on meanwhile, and comes first
     gc.disable()  # a trace is millions of objects, none of which is garbage before the end
     here = Path(sys.argv[1])
     (here / "digest.json").write_bytes(msgspec.json.encode(digest(here)))
