@@ -50,11 +50,15 @@ def pyperf(pairs: Pairs) -> bool:
     from pyperf._compare import CompareResult
 
     def benchmark(records: Sequence[dict[str, Any]]) -> Any:
-        runs = [tool.Run([value / 1e3 for value in each["values_ms"]]) for each in records]
+        about = {"name": "step"}
         return tool.Benchmark(
             [
-                tool.Run(run.values, metadata={"name": "step", "loops": 1}, collect_metadata=False)
-                for run in runs
+                tool.Run(
+                    [value / 1e3 for value in each["values_ms"]],
+                    metadata=about,
+                    collect_metadata=False,
+                )
+                for each in records
             ]
         )
 
