@@ -70,7 +70,7 @@ def test_a_side_that_fails_later_is_no_pass_and_what_was_measured_is_kept(folder
     (folder / "train.py").write_text(COUNTING + TRAINING + FAILS.format(first=3, how=how))
     answer = against_base(folder, "--budget", "120")
     assert answer.returncode == 3, answer.stdout
-    assert "RuntimeError: the node is gone" in answer.stdout
+    assert "RuntimeError: the node is gone" in " ".join(answer.stdout.split())
     found = msgspec.json.decode((folder / "found.json").read_bytes(), type=Benchmark)
     assert found.comparison is not None and found.comparison.verdict == "inconclusive"
     assert len(found.launches) == 2
