@@ -81,7 +81,7 @@ def check(observation: Observation) -> Outcome:
         return not_applicable("the step replaces none of its arguments: it does not train")
     if batch is None:
         return not_measured("the step's data have no leading size in common")
-    names = ", ".join(argument.name for argument in program.data if argument.holds(batch))
+    names = ", ".join(argument.name for argument in program.of_batch(batch))
     evidence = [
         Evidence(name="batch", value=batch, unit="examples", source=f"leading size of {names}"),
         Evidence(
@@ -176,8 +176,7 @@ def fixed_busy_ms(observation: Observation, steps: Steps, resting_bytes: int) ->
 
 def resting_bytes(program: Program, batch: int) -> int:
     """Of the arguments that do not grow with the batch: the state, and frozen networks."""
-    growing = [each for each in program.data if each.holds(batch)]
-    return 4 * (elements(program.arguments) - elements(growing))
+    return 4 * (elements(program.arguments) - elements(program.of_batch(batch)))
 
 
 def elements(arguments: Iterable[Argument]) -> int:

@@ -109,7 +109,7 @@ def sorted_out(
     """The arguments: the batch, what else is no state, and the state; large ones first."""
     data = list(program.data)
     size = steps.batch_size or majority([each.shape[0] for each in data if each.shape])
-    batch = [each for each in data if size is None or each.holds(size)]
+    batch = data if size is None else list(program.of_batch(size))
     others = [each for each in data if each not in batch]
     state = list(program.arguments)
     for each in data:

@@ -9,15 +9,14 @@ import msgspec
 from msgspec.structs import replace
 
 from perfdoctor.bench.decision import LOOKS, Estimate, Verdict, estimate, verdict
-from perfdoctor.bench.pairs import Pair
+from perfdoctor.bench.pairs import STEP_TIME, Pair
 from perfdoctor.schema.benchmark import Compared, Comparison, Exact, ExactChange
 from perfdoctor.schema.errors import NothingMeasured
 from perfdoctor.schema.observation import Observation
 from perfdoctor.trials.live import OutOfTime, PlayerEnded
 
 OfAll = Literal["regressed", "pass", "improved", "inconclusive"]
-STEP, COMPILE = "step_time", "compile_time"
-GATED = (STEP, COMPILE)
+GATED = (STEP_TIME, "compile_time")
 TOLD = ("cpu_time", "first_step", "peak_memory")
 LONG_COMPILE_S = 2.0
 """Below, some percent of it are of no use to anybody, and noise."""
@@ -79,7 +78,7 @@ def gated_of(before: Observation, after: Observation) -> tuple[str, ...]:
     compiling_s = max(sum(c.seconds for c in each.compiles or ()) for each in (before, after))
     programs = [each.executable.hlo if each.executable else "" for each in (before, after)]
     same = programs[0] != "" and programs[0] == programs[1]
-    return (STEP,) if same or compiling_s < LONG_COMPILE_S else GATED
+    return (STEP_TIME,) if same or compiling_s < LONG_COMPILE_S else GATED
 
 
 def looked_at(

@@ -20,13 +20,6 @@ class Argument(Struct, frozen=True, kw_only=True):
     dtype: str
     donated: bool
 
-    def holds(self, batch: int) -> bool:
-        """Whether it has a place for each example of a batch: along its first axis, its second one
-        behind time or microbatches, or both together, where the first one counts devices.
-        """
-        first, second = self.shape[:1], self.shape[1:2]
-        return batch in (*first, *second, prod(self.shape[:2]))
-
 
 class Layer(Struct, frozen=True, kw_only=True):
     """A convolution or matrix product of the forward pass, with all like it from the same line."""
@@ -103,6 +96,20 @@ class Program(Struct, frozen=True, kw_only=True):
                 replaced[kind] -= 1
             else:
                 found.append(argument)
+        return tuple(found)
+
+    def of_batch(self, size: int) -> tuple[Argument, ...]:
+        """The data that have a place for each example: along their first axis; if none has, along
+        the second, behind time or microbatches; else both together, the first one for devices.
+        """
+        for first, last in ((0, 1), (1, 2), (0, 2)):
+            found = [
+                each
+                for each in self.data
+                if len(each.shape) >= last and prod(each.shape[first:last]) == size
+            ]
+            if found:
+                break
         return tuple(found)
 
 

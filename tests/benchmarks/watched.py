@@ -1,6 +1,6 @@
 """gated.py under perfdoctor's agent, as it rests for most of an observed run.
 
-The project's own gate (.ci/run) compares the two: what observing costs a step.
+For a gate of the project's own, which compares the two: what observing costs a step.
 """
 
 import tempfile

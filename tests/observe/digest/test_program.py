@@ -254,9 +254,12 @@ def test_under_pmap_the_batch_is_what_all_devices_get_together() -> None:
     assert batch_size(of_data(("w", (16, 8)), *one[1:], results=1)) == 1
 
 
-def test_an_argument_holds_the_batch_along_its_first_axes() -> None:
-    shapes = [(32, 8), (100, 32, 8), (4, 8, 3), (32,)]
-    held = of_data(*((f"x{number}", shape) for number, shape in enumerate(shapes)))
-    assert all(each.holds(32) for each in held.arguments)
-    table = of_data(("table", (5000, 64)), ("rate", ()), ("positions", (64, 2)))
-    assert not any(each.holds(32) for each in table.arguments)
+@pytest.mark.parametrize("shape", [(32, 8), (100, 32, 8), (4, 8, 3)])
+def test_data_of_a_batch_hold_it_along_their_first_axes(shape: tuple[int, ...]) -> None:
+    held = of_data(("x", shape), ("rate", ()), ("positions", (64, 2)))
+    assert [each.name for each in held.of_batch(32)] == ["x"]
+
+
+def test_a_table_as_wide_as_the_batch_is_large_is_no_part_of_it() -> None:
+    seen = of_data(("x", (64, 8)), ("y", (64,)), ("table", (5000, 64)), ("pairs", (8, 8)))
+    assert [each.name for each in seen.of_batch(64)] == ["x", "y"]
