@@ -99,7 +99,7 @@ def within_bounds(observation: Observation, program: Program) -> Gain | None:
     """If the large kernels were small ones: their work grows with their area.
 
     At least as if they had the size of the guide's bound, and that helped half as much; most likely
-    as if they were of the usual size.
+    as if they were of the usual size, until the step takes no longer than the host's own work.
     """
     steps, large = observation.steps, large_kernels(program)
     if steps is None or not large or share(program, large) < MATTERS:
@@ -111,8 +111,14 @@ def within_bounds(observation: Observation, program: Program) -> Gain | None:
         spared = 1 - min(1.0, math.pow(size, len(kernel)) / math.prod(kernel))
         return min(0.98, share(program, large) * busy * spared)
 
-    usual = 1 / (1 - without(USUAL))
-    return estimated(usual, 1 / (1 - without(KERNEL) / 2), max(usual, 1 / (1 - without(1))))
+    host_ms = max(0.0, steps.time_ms - steps.wait_ms - steps.dispatch_ms)  # the CPU's dispatch waits
+    hidden = 1 - min(1.0, host_ms / max(steps.time_ms, 1e-9))
+    likely = min(without(USUAL), max(hidden, without(KERNEL) / 2))
+    return estimated(
+        1 / (1 - likely),
+        1 / (1 - without(KERNEL) / 2),
+        1 / (1 - max(likely, without(1))),
+    )
 
 
 def large_kernels(program: Program) -> list[Layer]:

@@ -21,8 +21,9 @@ FEWEST_STEPS = 2
 """In a slice, however long they take."""
 FEWEST_ROUNDS, ROUNDS = 5, 10
 FEWEST_AT_DEADLINE = 3
-WARM_BLOCKS = 8
-"""Blocks after which a process that never gets steady is taken as it is."""
+WARM_BLOCKS, NEVER_RESTS_S = 8, 8.0
+"""Blocks after which a process that never gets steady is taken as it is; or that one block after
+another has compiled for."""
 AGREEMENT = 0.1
 """Two blocks whose throughputs differ by less are steady."""
 START_LIMIT_S = 120.0
@@ -75,14 +76,25 @@ def warm_up(player: Player, slice_s: float) -> int:
     """
     steps = FEWEST_STEPS
     blocks: list[Slice] = []
-    while len(blocks) < WARM_BLOCKS:
+    while len(blocks) < WARM_BLOCKS and not never_rests(blocks):
         block = player.run(steps, ANSWER_LIMIT_S)
         if blocks and steady(blocks[-1], block) and block.wall_s > slice_s / 2:
             return steps
         blocks.append(block)
         steps = steps_within(slice_s, [block])
-    compiling = sum(block.compiles > 0 for block in blocks) > 1
-    return steps_within(COMPILING_SLICE_S, blocks) if compiling else steps
+    compiles_on = len(compiling(blocks)) > 1
+    return steps_within(COMPILING_SLICE_S, blocks) if compiles_on else steps
+
+
+def compiling(blocks: Sequence[Slice]) -> list[Slice]:
+    """Those that held a compilation."""
+    return [block for block in blocks if block.compiles]
+
+
+def never_rests(blocks: Sequence[Slice]) -> bool:
+    """Whether it has compiled again and again for so long that it will not cease to."""
+    found = compiling(blocks)
+    return len(found) > 1 and sum(block.wall_s for block in found) > NEVER_RESTS_S
 
 
 def steps_within(seconds: float, blocks: Sequence[Slice]) -> int:

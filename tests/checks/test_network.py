@@ -98,6 +98,22 @@ def test_a_large_kernel_of_the_workload_is_tried_smaller() -> None:
     assert {fix.changes_results for fix in outcome.fixes} == {"training"}
 
 
+def test_smaller_kernels_gain_until_the_host_is_the_slower_one() -> None:
+    seen = built(replace(CONVOLUTION, kernel=(11, 11), flops=1e12))
+    assert seen.steps is not None
+
+    def gain(etl_ms: float) -> float:
+        times = {"time_ms": 20.0, "device_busy_ms": 20.0, "wait_ms": 0.0}
+        steps = replace(seen.steps, **times, dispatch_ms=20.0 - etl_ms)
+        found = network.check(replace(seen, steps=steps)).gain
+        assert found is not None
+        return found.speedup
+
+    assert gain(0.0) == pytest.approx(121 / 9, rel=0.02)
+    assert gain(5.0) == pytest.approx(4.0)
+    assert 1 < gain(20.0) < 1.5
+
+
 def test_kernels_up_to_seven_are_well() -> None:
     assert network.check(built(replace(CONVOLUTION, kernel=(7, 7)))).kind == "ok"
     assert network.check(built(replace(CONVOLUTION, kernel=(8, 8)))).kind == "issue"

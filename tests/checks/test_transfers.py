@@ -102,6 +102,14 @@ def test_a_state_on_the_host_is_found_in_a_script_too() -> None:
     assert "jax.device_get" in outcome.fixes[0].how and outcome.fixes[0].change is None
 
 
+def test_a_state_handled_on_the_host_is_most_of_the_main_threads_other_work() -> None:
+    times = {"device_busy_ms": 2.0, "upload_ms": 0.0, "exposed_other_ms": 6.0}
+    gain = transfers.check(uploading(4, INPUTS, LABELS, **times)).gain
+    assert gain is not None
+    assert gain.speedup == pytest.approx(10 / (10 - 0.9 * 6))
+    assert gain.high == pytest.approx(10 / 4)
+
+
 def test_gain_is_bounded_by_the_time_in_which_the_device_idles() -> None:
     gain = transfers.check(uploading(4, INPUTS, LABELS, exposed_wait_ms=30.0)).gain
     assert gain is not None

@@ -16,6 +16,7 @@ from perfdoctor.trials.duet import (
     FEWEST_AT_DEADLINE,
     FEWEST_ROUNDS,
     FEWEST_STEPS,
+    NEVER_RESTS_S,
     ROUNDS,
     WARM_BLOCKS,
     enough,
@@ -118,8 +119,14 @@ def test_of_a_program_that_compiles_on_and_on_a_slice_holds_several_compilations
     asked = player.asked
     blocks = [block(rate, n) for rate, n in zip(player.rates, asked, strict=False)]
     step_s = sum(each.wall_s for each in blocks) / sum(asked)
-    assert len(asked) == WARM_BLOCKS
+    assert sum(each.wall_s for each in blocks) > NEVER_RESTS_S
+    assert len(asked) == 2  # it is not given eight such blocks to come to rest
     assert steps == max(FEWEST_STEPS, round(COMPILING_SLICE_S / step_s))
+
+
+def test_one_long_compilation_more_does_not_make_it_one_that_compiles_on() -> None:
+    player = FakePlayer([0.1, 1000.0], compiling_blocks=1)
+    assert steps_of_a_slice(player) == 500
 
 
 def test_five_rounds_at_least() -> None:

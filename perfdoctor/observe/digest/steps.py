@@ -24,7 +24,7 @@ from perfdoctor.schema.run import Place, Steps
 
 FEWEST_STEPS = 5
 FEWEST_WAITS = 4
-"""Waits in the window from which on steps are counted from wait to wait."""
+"""Waits in the window from which on a standard error is taken from wait to wait."""
 FAIR_SHARE = 0.1
 """A thread that makes fewer of the calls than this share of the busiest one's is no other caller:
 an evaluation now and then."""
@@ -202,12 +202,14 @@ def drained_at_both_ends(starts: Instants, waits: Intervals) -> Intervals:
     """The steps between consecutive dispatches, [n, 2].
 
     The host runs ahead of the device until it waits. Where it waits now and then, only the steps
-    between two waits are a fair sample: what was dispatched in them was also computed in them.
+    between two waits are a fair sample: what was dispatched in them was also computed in them. The
+    step that holds a wait belongs to those before it, whose work it waits for.
     """
     every: Intervals = np.stack([starts[:-1], starts[1:]], axis=1)
-    if len(waits) < FEWEST_WAITS:
+    held = waits[(waits[:, 0] >= starts[0]) & (waits[:, 0] < starts[-1])]
+    if len(held) < 2:
         return every
-    fair: Intervals = every[(every[:, 0] >= waits[0, 0]) & (every[:, 1] <= waits[-1, 1])]
+    fair: Intervals = every[(every[:, 0] >= held[0, 0]) & (every[:, 0] < held[-1, 0])]
     return fair if len(fair) >= len(every) / 2 else every  # they came in a burst: an evaluation
 
 

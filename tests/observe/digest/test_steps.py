@@ -181,8 +181,23 @@ def test_a_wait_that_outlasts_the_device_is_exposed() -> None:
 
 def test_where_the_host_waits_only_steps_between_waits_count() -> None:
     steps = seen(timeline(DISPATCHES, every_step(1, 9), every_step(1, 9)), recording())
-    assert steps.count == COUNT - 2
+    assert steps.count == COUNT - 1
     assert steps.left_out == 0
+
+
+def test_the_step_that_waits_for_those_before_it_belongs_to_them() -> None:
+    ahead = [100 * stretch + step for stretch in range(3) for step in range(10)]  # then it waits
+    calls = union((at * MS, at * MS + MS // 2) for at in (*ahead, 300, 301, 302))
+    waits = union(((100 * n + 9) * MS + MS // 2, (100 * n + 100) * MS) for n in range(3))
+    steps = seen(timeline(calls, union([(0, 310 * MS)]), waits), recording())
+    assert steps.count == 20
+    assert steps.time_ms == pytest.approx(10.0)
+
+
+def test_of_a_wait_in_a_step_that_did_not_end_nothing_is_known() -> None:
+    calls = union((at * MS, at * MS + MS // 2) for at in range(10))
+    steps = seen(timeline(calls, NOTHING, [(-10 * MS, -MS), (20 * MS, 30 * MS)]), recording())
+    assert steps.count == 9
 
 
 def test_steps_that_something_compiled_in_are_left_out() -> None:
