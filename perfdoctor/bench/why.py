@@ -19,14 +19,15 @@ def causes(before: Observation, after: Observation, catalogue: Sequence[Check]) 
 
 
 def new_findings(before: Observation, after: Observation, catalogue: Sequence[Check]) -> list[str]:
-    """Of the checks, issues first."""
+    """Of the checks; issues first, and those first whose fix gains most."""
     found = []
     for check in catalogue:
         old, new = check(before), check(after)
         gravity = GRAVE.get(new.kind, 0)
         if gravity > GRAVE.get(old.kind, 0):
-            found.append((-gravity, f"{check.id}: {new.summary}"))
-    return [text for _, text in sorted(found, key=lambda pair: pair[0])]
+            gain = new.gain.speedup if new.gain else 1.0
+            found.append((-gravity, -gain, f"{check.id}: {new.summary}"))
+    return [text for *_, text in sorted(found)]
 
 
 def grown_parts(before: Observation, after: Observation) -> list[str]:

@@ -17,6 +17,11 @@ def test_a_new_finding_is_named() -> None:
     assert new_findings(recorded("double_precision"), recorded("healthy"), CATALOGUE) == []
 
 
+def test_the_finding_whose_fix_gains_most_is_named_first() -> None:
+    first, *_ = new_findings(recorded("healthy"), recorded("gc_pressure"), checks())
+    assert first.startswith("gc: ")
+
+
 def test_parts_that_grew_are_named_with_their_place() -> None:
     seen = recorded("slow_etl")
     assert seen.steps is not None

@@ -210,7 +210,7 @@ def drained_at_both_ends(starts: Instants, waits: Intervals) -> Intervals:
     if len(held) < 2:
         return every
     fair: Intervals = every[(every[:, 0] >= held[0, 0]) & (every[:, 0] < held[-1, 0])]
-    return fair if len(fair) >= len(every) / 2 else every  # they came in a burst: an evaluation
+    return fair if len(fair) >= len(every) / 3 else every  # they came in a burst: an evaluation
 
 
 def standard_error_ms(kept: Intervals, waits: Intervals) -> float:
