@@ -111,7 +111,8 @@ def within_bounds(observation: Observation, program: Program) -> Gain | None:
         spared = 1 - min(1.0, math.pow(size, len(kernel)) / math.prod(kernel))
         return min(0.98, share(program, large) * busy * spared)
 
-    host_ms = max(0.0, steps.time_ms - steps.wait_ms - steps.dispatch_ms)  # the CPU's dispatch waits
+    # dispatching is no work of the host here: on the CPU it waits for the device too
+    host_ms = max(0.0, steps.time_ms - steps.wait_ms - steps.dispatch_ms)
     hidden = 1 - min(1.0, host_ms / max(steps.time_ms, 1e-9))
     likely = min(without(USUAL), max(hidden, without(KERNEL) / 2))
     return estimated(

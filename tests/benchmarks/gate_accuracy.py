@@ -8,6 +8,9 @@ a copy of itself whose step, data or compilation does some percent more, and add
 results/gate_accuracy.jsonl as soon as it is over; so it can be run in several parts. A case is
 compared at its own threshold: the smallest slowdown that it is to find lies above it.
 
+On a machine that can spare one core for each, several may be collected at the same time, beside
+each other: `taskset -c 0 python -m … &`, `taskset -c 1 python -m … &`.
+
 `table` replays the decisions on what was collected, and those of other tools
 (tests/benchmarks/gate_rules.py).
 """
@@ -100,13 +103,19 @@ def side(units: dict[str, int]) -> Side:
 def collect(minutes: float, names: Sequence[str]) -> None:
     """Play comparisons of the cases in random order until the time is up."""
     until = time.monotonic() + 60 * minutes
-    cases = [each for each in CASES if not names or each.name in names]
+    named = [each for each in CASES if each.name in names or not names]
+    cases = [each for each in named if cores() > 1 or not each.load]
     while time.monotonic() < until:
         case = random.choices(cases, [each.weight for each in cases])[0]
         found = comparison(case)
         with COLLECTED.open("a") as file:
             file.write(json.dumps(found, separators=(",", ":")) + "\n")
         print(f"{case.name:<26} {found['verdict']:<13} {len(found['pairs']):>2} pairs", flush=True)
+
+
+def cores() -> int:
+    """That this process, and the programs that it compares, may use."""
+    return len(os.sched_getaffinity(0))
 
 
 def comparison(case: Case) -> dict[str, Any]:
@@ -131,6 +140,7 @@ def comparison(case: Case) -> dict[str, Any]:
     return {
         "case": case.name,
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "cores": cores(),
         "verdict": verdict,
         "summary": why,
         "pairs": [kept(pair, seconds) for pair, seconds in pairs],
@@ -248,6 +258,7 @@ def table() -> None:
         *rows,
         "",
         f"{len(same)} comparisons of a program with itself: {alarms} called slower",
+        f"{sum(each['cores'] == 1 for _, each in same)} of them on one core, beside others",
         f"looks after {', '.join(map(str, LOOKS))} pairs",
         "",
         *rules(found),
@@ -267,7 +278,8 @@ def sessions(found: dict[str, list[dict[str, Any]]]) -> list[str]:
         for each in found[case.name]:
             logs = [math.log(pair["launches"][0]["mean_ms"]) for pair in each["pairs"]]
             if logs and not case.load:
-                times[str(case.base)].append((each["at"], fmean(logs)))
+                program = f"{case.base} on {each['cores']} cores"
+                times[program].append((each["at"], fmean(logs)))
     lines = []
     for base, known in times.items():
         if len(known) > 2:
