@@ -77,9 +77,9 @@ def next_window_s(seen: Timeline | None, steps: Steps | None, recording: Recordi
         return looked_s
     if steps is None:
         return LONGER * looked_s if seen.dispatches else looked_s
-    if steps.count >= ENOUGH_STEPS or looked_s >= LONGEST_S:
-        return None
-    return min(LONGEST_S, 1.5 * ENOUGH_STEPS * steps.time_ms / 1e3)
+    if steps.count >= ENOUGH_STEPS or looked_s >= LONGEST_S or recording.never_rests:
+        return None  # where it compiles for ever, the compilations are what matters
+    return min(LONGEST_S, 1.5 * looked_s * ENOUGH_STEPS / steps.count)
 
 
 def compiled_in(recording: Recording) -> bool:

@@ -206,7 +206,7 @@ def drained_at_both_ends(starts: Instants, waits: Intervals) -> Intervals:
     step that holds a wait belongs to those before it, whose work it waits for.
     """
     every: Intervals = np.stack([starts[:-1], starts[1:]], axis=1)
-    held = waits[(waits[:, 0] >= starts[0]) & (waits[:, 0] < starts[-1])]
+    held = waits[waits[:, 0] < starts.max(initial=0)]  # of the last step, the end is not known
     if len(held) < 2:
         return every
     fair: Intervals = every[(every[:, 0] >= held[0, 0]) & (every[:, 0] < held[-1, 0])]
