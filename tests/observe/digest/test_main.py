@@ -1,0 +1,56 @@
+import pytest
+from msgspec.structs import replace
+
+from perfdoctor.observe.digest.__main__ import ENOUGH_STEPS, LONGER, LONGEST_S, next_window_s
+from perfdoctor.observe.digest.intervals import NOTHING, union
+from perfdoctor.observe.digest.timeline import Timeline
+from perfdoctor.schema.recording import CompileEvent, Recording, Window
+from perfdoctor.schema.run import Steps
+from tests.recorded import recorded
+
+SEEN = Timeline(dispatches={"step": union([(0, 1)])}, waits=NOTHING, busy=NOTHING)
+IDLE = Timeline(dispatches={}, waits=NOTHING, busy=NOTHING)
+
+
+def window(seconds: float, *, compiles: bool = False, never_rests: bool = False) -> Recording:
+    """Of so many seconds; in its middle something may be compiled."""
+    end_ns = round(seconds * 1e9)
+    found = Recording(
+        start_ns=0, window=Window(start_ns=0, end_ns=end_ns, cpu_s=seconds, steady=not compiles)
+    )
+    if compiles:
+        found.compiles = [
+            CompileEvent(phase="backend", function="step", seconds=0.1, end_ns=end_ns // 2)
+        ]
+    found.never_rests = never_rests
+    return found
+
+
+def steps(count: int) -> Steps:
+    """So many of them."""
+    known = recorded("healthy").steps
+    assert known is not None
+    return replace(known, count=count)
+
+
+def test_enough_steps_are_enough() -> None:
+    assert next_window_s(SEEN, steps(ENOUGH_STEPS), window(3.0)) is None
+
+
+def test_too_few_steps_ask_for_a_window_that_holds_enough() -> None:
+    asked_s = next_window_s(SEEN, steps(ENOUGH_STEPS // 2), window(3.0))
+    assert asked_s == pytest.approx(3.0 * 2 * 1.5)
+    assert next_window_s(SEEN, steps(5), window(15.0)) == LONGEST_S
+    assert next_window_s(SEEN, steps(5), window(LONGEST_S)) is None
+
+
+def test_a_window_in_a_set_up_is_repeated() -> None:
+    assert next_window_s(SEEN, steps(100), window(3.0, compiles=True)) == 3.0
+    assert next_window_s(IDLE, None, window(3.0)) == 3.0
+    assert next_window_s(SEEN, None, window(3.0)) == LONGER * 3.0
+
+
+def test_a_program_that_compiles_for_ever_is_not_looked_at_again() -> None:
+    for_ever = window(6.0, compiles=True, never_rests=True)
+    assert next_window_s(SEEN, steps(8), for_ever) is None
+    assert next_window_s(SEEN, None, for_ever) == LONGER * 6.0
