@@ -112,6 +112,12 @@ def test_what_is_lost_beside_jitted_wholes_is_not_theirs() -> None:
     assert beside.speedup < alone.speedup
 
 
+@pytest.mark.parametrize("name", ["conv_general_dilated", "cumsum", "_where", "_uniform"])
+def test_functions_of_jax_are_operations(name: str) -> None:
+    assert missing_jit.is_operation(name)
+    assert not missing_jit.is_operation(f"my{name}")
+
+
 def test_single_operations_are_no_wholes_however_much_they_do() -> None:
     seen = dispatching(100.0, calls={"dot": 100.0}, work={"dot": 1.0})
     assert missing_jit.check(seen).kind == "issue"
