@@ -77,7 +77,7 @@ def test_the_low_estimate_counts_the_dispatching_alone() -> None:
     gain = missing_jit.check(dispatching(300)).gain
     assert gain is not None
     assert gain.low == pytest.approx(10 / (10 - 6 * 0.75))
-    assert gain.speedup == pytest.approx(10 / (10 - 8 * 0.9))
+    assert gain.speedup == pytest.approx(10 / (10 - 8 * 0.95))
 
 
 @given(time_ms=st.floats(0, 1e4), dispatch_ms=st.floats(-1, 1e4), other_ms=st.floats(-1, 1e4))
