@@ -1,8 +1,10 @@
 """gated.py under perfdoctor's agent, as it rests for most of an observed run.
 
-For a gate of the project's own, which compares the two: what observing costs a step.
+The project's own gate (.ci/run) compares the two: what observing costs a step.
 """
 
+import atexit
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -25,6 +27,7 @@ class Resting(Watcher):
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder:
-        Resting(Path(folder), steady_within_s=1e6, window_s=1.0).attach(jax)
-        gated.main()
+    folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder)  # after the watcher has left, which registers later
+    Resting(folder, steady_within_s=1e6, window_s=1.0).attach(jax)
+    gated.main()
