@@ -96,17 +96,38 @@ def by_turns(copies: Sequence[Copy], sides: Sequence[Side], until: float) -> lis
             raise OutOfTime("the budget ended before the pair was complete")
         for copy in random.sample(copies, len(copies)):
             copy.run(slice_s)
-    columns = [step_logs(copy, side.stride) for copy, side in zip(copies, sides, strict=True)]
+    seconds = [[(end - begin) / 1e9 for begin, end in copy.slices[1:]] for copy in copies]
+    made = [copy.steps_in_slices()[1:] for copy in copies]  # the first slice is the start
+    size = rounds_as_one(made)
+    columns = [
+        step_logs(times, steps, size, side.stride)
+        for times, steps, side in zip(seconds, made, sides, strict=True)
+    ]
     return [list(logs) for logs in zip(*columns, strict=True)]
 
 
-def step_logs(copy: Copy, stride: float) -> list[float]:
-    """Of each slice after the start: the logarithm of the seconds that a step took."""
-    steps = copy.steps_in_slices()[1:]
-    if min(steps) <= 0:
-        raise PlayerEnded("it made no step in a slice")
-    times = zip(copy.slices[1:], steps, strict=True)
-    return [math.log((end - begin) / 1e9 / made * stride) for (begin, end), made in times]
+def rounds_as_one(made: Sequence[Sequence[float]]) -> int:
+    """How many rounds to take together, so that each copy made steps in them: a slice may fall into
+    an evaluation, or into a checkpoint. `made`: by copy, the steps in each of its slices.
+    """
+    count = len(made[0])
+    for size in range(1, count // 2 + 1):
+        if all(total > 0 for steps in made for total in totals(steps, size)):
+            return size
+    raise PlayerEnded("it made no step in half of the time")
+
+
+def totals(values: Sequence[float], size: int) -> list[float]:
+    """Of so many of them at a time; what remains at the end is left out."""
+    return [sum(values[i : i + size]) for i in range(0, len(values) - size + 1, size)]
+
+
+def step_logs(
+    seconds: Sequence[float], made: Sequence[float], size: int, stride: float
+) -> list[float]:
+    """Of so many slices at a time: the logarithm of the seconds that a step took."""
+    both = zip(totals(seconds, size), totals(made, size), strict=True)
+    return [math.log(time_s / steps * stride) for time_s, steps in both]
 
 
 def differences(logs: Sequence[float]) -> tuple[float, float]:

@@ -1,3 +1,4 @@
+import math
 import os
 import time
 from pathlib import Path
@@ -5,13 +6,26 @@ from pathlib import Path
 import pytest
 
 from perfdoctor.bench.launches import Side
-from perfdoctor.bench.pairs import FEWEST_ROUNDS, differences, play
+from perfdoctor.bench.pairs import FEWEST_ROUNDS, differences, play, rounds_as_one, step_logs
 from perfdoctor.processes import Ward
 from perfdoctor.schema.launch import Launch
 from perfdoctor.trials.live import PlayerEnded
 from tests.bench.test_launches import FOR_EVER, LIMIT_S, TRAINING
 
 MORE = FOR_EVER.replace("jnp.tanh(x @ x)", "jnp.tanh(jnp.tanh(x @ x) @ x @ x)")
+
+EVALUATING = (
+    TRAINING
+    + """
+import time
+while True:
+    for _ in range(30):
+        x = step(x).block_until_ready()
+    begin = time.process_time()
+    while time.process_time() < begin + 0.25:
+        pass
+"""
+)
 
 
 def side(folder: Path, name: str, program: str) -> Side:
@@ -22,6 +36,23 @@ def side(folder: Path, name: str, program: str) -> Side:
 def test_the_candidate_is_compared_with_both_baselines() -> None:
     assert differences([0.0, 0.2, 0.3]) == pytest.approx((0.2, 0.2))
     assert differences([0.1, 0.1, 0.1]) == pytest.approx((0.0, 0.0))
+
+
+def test_a_slice_without_steps_is_taken_together_with_its_neighbours() -> None:
+    steady, evaluating = [5.0] * 12, [5.0, 5.0, 0.0, 0.0, 2.0, 5.0, 5.0, 5.0, 0.0, 5.0, 5.0, 5.0]
+    assert rounds_as_one([steady, steady]) == 1
+    assert rounds_as_one([steady, evaluating]) == 3
+    logs = step_logs([0.1] * 12, evaluating, 3, 1.0)
+    assert logs == pytest.approx([math.log(0.3 / made) for made in (10, 7, 10, 15)])
+    with pytest.raises(PlayerEnded, match="no step"):
+        rounds_as_one([steady, [5.0] * 6 + [0.0] * 6])
+
+
+def test_what_a_program_does_now_and_then_does_not_end_the_comparison(tmp_path: Path) -> None:
+    evaluating = side(tmp_path, "evaluating.py", EVALUATING)
+    with Ward() as ward:
+        pair = play(ward, evaluating, evaluating, time.monotonic() + LIMIT_S)
+    assert abs(pair.contrasts["step_time"]) < 2
 
 
 def test_more_work_is_seen_as_slower_and_nothing_is_left(tmp_path: Path) -> None:
