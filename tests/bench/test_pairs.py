@@ -45,7 +45,7 @@ def test_a_slice_without_steps_is_taken_together_with_its_neighbours() -> None:
     logs = step_logs([0.1] * 12, evaluating, 3, 1.0)
     assert logs == pytest.approx([math.log(0.3 / made) for made in (10, 7, 10, 15)])
     with pytest.raises(PlayerEnded, match="no step"):
-        rounds_as_one([steady, [5.0] * 6 + [0.0] * 6])
+        rounds_as_one([steady, [5.0] * 3 + [0.0] * 9])
 
 
 def test_what_a_program_does_now_and_then_does_not_end_the_comparison(tmp_path: Path) -> None:
