@@ -5,6 +5,8 @@ The project's own gate (.ci/run) compares the two: what observing costs a step.
 
 import atexit
 import shutil
+import signal
+import sys
 import tempfile
 from pathlib import Path
 
@@ -29,5 +31,6 @@ class Resting(Watcher):
 if __name__ == "__main__":
     folder = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder)  # after the watcher has left, which registers later
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # as a live pair is ended
     Resting(folder, steady_within_s=1e6, window_s=1.0).attach(jax)
     gated.main()
