@@ -42,7 +42,7 @@ UNSTEADY_WINDOWS = 2
 TRACE_SHARE = 0.25
 """Of the memory that is left: a trace that has taken so much is ended early. On the CPU each small
 operation is an event, and a second of them takes up to 0.9 GB (measured, jax 0.10.2)."""
-TRACE_BYTES, SHORTEST_S = 150 * 2**20, 1.0
+TRACE_BYTES, SHORTEST_S = 300 * 2**20, 1.0
 """A usual trace is ended too when it has taken so much after so long: steps of a millisecond make a
 million events a second, of which writing and reading take ten. Much less would be too little: where
 a program waits every 50 steps, only a window with several waits tells who waits for whom."""
