@@ -100,11 +100,12 @@ def test_a_large_kernel_of_the_workload_is_tried_smaller() -> None:
 
 def test_smaller_kernels_gain_until_the_host_is_the_slower_one() -> None:
     seen = built(replace(CONVOLUTION, kernel=(11, 11), flops=1e12))
-    assert seen.steps is not None
+    known = seen.steps
+    assert known is not None
 
     def gain(etl_ms: float) -> float:
         times = {"time_ms": 20.0, "device_busy_ms": 20.0, "wait_ms": 0.0}
-        steps = replace(seen.steps, **times, dispatch_ms=20.0 - etl_ms)
+        steps = replace(known, **times, dispatch_ms=20.0 - etl_ms)
         found = network.check(replace(seen, steps=steps)).gain
         assert found is not None
         return found.speedup
