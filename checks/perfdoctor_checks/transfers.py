@@ -63,7 +63,8 @@ LEAST_SHARE = 0.01
 HANDLED = 0.3
 """Of the step: a few large arrays of the state come from the host only where it is seen at work."""
 HANDLING, SHARED = 0.9, 0.75
-"""Of the main thread's other work, and of the time in which copying and computing share a CPU."""
+"""Of the main thread's other work, and of the time in which copying and computing share a CPU, what
+is won. Chosen with three scripts of tests/clinic in view (0, -23 and -28 % off), not measured."""
 MANY = 9
 """Dispatches a step from which on the program that is read is not the step: see missing-jit."""
 SHOWN = 3
@@ -166,8 +167,7 @@ def at_rest(steps: Steps, share: float, *, fetched: bool, on_cpu: bool) -> Gain:
 
     Where the state is fetched, nearly all that the main thread does besides is handling its arrays;
     and at most, the host's own work overlaps with the device's again. On the CPU, a device that
-    computes while something is copied shares cores and memory with it. How much of both is won was
-    measured on three scripts of tests/clinic: config_package, recsys, eqx_series.
+    computes while something is copied shares cores and memory with it.
     """
     whole_ms = max(steps.time_ms, 1e-9)
     copying_ms = max(0.0, steps.upload_ms) * share

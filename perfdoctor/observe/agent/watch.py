@@ -44,8 +44,8 @@ TRACE_SHARE = 0.25
 operation is an event, and a second of them takes up to 0.9 GB (measured, jax 0.10.2)."""
 TRACE_BYTES, SHORTEST_S = 300 * 2**20, 1.0
 """A usual trace is ended too when it has taken so much after so long: steps of a millisecond make a
-million events a second, of which writing and reading take ten. Much less would be too little: where
-a program waits every 50 steps, only a window with several waits tells who waits for whom."""
+million events a second, of which writing and reading take ten. Less is too little: 150 MiB made one
+of 16 healthy scripts ill (tests/clinic: grad_accum, which waits once in a second), 300 none."""
 MEMORY_SAMPLES = 8
 """Over the window; one that is ended after a second still has enough to show a leak."""
 
