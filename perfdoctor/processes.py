@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -195,17 +196,25 @@ def peak_rss_bytes(process: psutil.Process) -> int:
 
 
 def suspend(child: psutil.Process) -> None:
-    """Stop a process and all its descendants (SIGSTOP)."""
+    """Stop a process at once (SIGSTOP), and then all its descendants."""
+    with suppress(psutil.Error):
+        child.suspend()
     for process in tree(child):
         with suppress(psutil.Error):
             process.suspend()
 
 
-def resume(child: psutil.Process) -> None:
-    """Let a suspended process and all its descendants go on (SIGCONT)."""
-    for process in reversed(tree(child)):
+def resume(child: psutil.Process) -> int:
+    """Let a suspended process go on (SIGCONT), after all its descendants: at which instant, by
+    time.monotonic_ns().
+    """
+    for process in reversed(tree(child)[1:]):
         with suppress(psutil.Error):
             process.resume()
+    instant_ns = time.monotonic_ns()
+    with suppress(psutil.Error):
+        child.resume()
+    return instant_ns
 
 
 def out_of_memory(log: Sequence[str]) -> str | None:

@@ -54,12 +54,12 @@ FEWEST_REPEATS = 3
 SPREAD, LEAST_SHARE = 0.25, 0.01
 """Of the window: a burst (the first evaluation) ends sooner; below, the loss is noise."""
 MOST = 0.98
+"""Of a window: what a step takes besides is not known any better."""
 HELD_UP, HELD_UP_HIGH = 2.0, 3.0
 """Times what jax counts: a compilation takes threads, caches and memory from what runs beside it.
 Three scripts of tests/clinic show 2.2 to 2.7 (callbacks_trainer, eqx_series, plain_mlp)."""
 RECURRING, RECURRING_LOW = 0.5, 0.1
 """The same for shapes: a script whose batches are as long as their longest text shows 0.13."""
-"""Of a window: what a step takes besides is not known any better."""
 SHOWN, LENGTH = 2, 60
 """Arguments named in the summary, and characters of a value."""
 TYPES = re.compile(r"\* at (.+?), now (.+?) and before (.+?)(?:https://.*)?$", re.MULTILINE)

@@ -16,14 +16,13 @@ from perfdoctor.schema.benchmark import LaunchRecord
 from perfdoctor.schema.fix import Change
 from perfdoctor.schema.launch import Launch
 from perfdoctor.schema.surroundings import Load
-from perfdoctor.trials.copies import Copy, step_s, warm_up
+from perfdoctor.trials.copies import Copy, Ran, warm_up
 from perfdoctor.trials.duet import AGREEMENT
 from perfdoctor.trials.live import PlayerEnded
 
 TIMED_S = 3.0
 """Of each launch: the rest is import, compilation and warm-up."""
 FEWEST_STEPS = 20
-LONGEST_S = 15.0
 SHAPE = 60
 """Points of the plot."""
 
@@ -35,7 +34,7 @@ class Side:
     launch: Launch
     function: str
     """The jitted function whose calls make the steps."""
-    stride: float
+    stride: int = 1
     """Its calls a step."""
 
 
@@ -45,7 +44,7 @@ class Timing:
     def __init__(self, copy: Copy, side: Side, launched_ns: int) -> None:
         self._copy, self._stride = copy, side.stride
         self._compiles, self._compile_s = copy.compiles, copy.compiling_s
-        second = min(math.ceil(side.stride), copy.tally.calls - 1)
+        second = min(side.stride, copy.tally.calls - 1)
         self._first_step_s = (copy.tally.since(0)[second] - launched_ns) / 1e9
         self._slices = len(copy.slices)
         self._before = load.read(copy.process)
@@ -65,7 +64,7 @@ class Timing:
         times_ms = step_times_ms(copy.tally.since(0), ran, self._stride)
         if len(times_ms) < 2:
             raise PlayerEnded(f"it made {len(times_ms)} steps in {meanwhile.seconds:.0f} s")
-        ran_s = sum(end - begin for begin, end in ran) / 1e9
+        ran_s = sum(each.seconds for each in ran)
         return LaunchRecord(
             steps=len(times_ms),
             mean_ms=fmean(times_ms),
@@ -83,29 +82,36 @@ class Timing:
         )
 
 
+def fresh(ward: Ward, side: Side, until: float) -> Copy:
+    """A copy of a side, just launched."""
+    return Copy(ward, side.launch, Change(), side.function, until, side.stride)
+
+
 def measured(ward: Ward, side: Side, until: float) -> LaunchRecord:
     """One launch by itself. Raises PlayerEnded."""
     launched_ns = time.monotonic_ns()
-    with Copy(ward, side.launch, Change(), side.function) as copy:
+    with fresh(ward, side, until) as copy:
         warm_up([copy], until)
         timing = Timing(copy, side, launched_ns)
-        copy.run(min(LONGEST_S, max(TIMED_S, FEWEST_STEPS * side.stride * step_s(copy))))
+        copy.run_for(TIMED_S)
+        if (made := int(copy.slices[-1].steps)) < FEWEST_STEPS:
+            copy.run(FEWEST_STEPS - made)
         return timing.record()
 
 
-def step_times_ms(
-    calls: Sequence[int], slices: Sequence[tuple[int, int]], stride: float
-) -> list[float]:
-    """From the begin of each step to that of the next, of those that lie in one slice.
+def step_times_ms(calls: Sequence[int], slices: Sequence[Ran], stride: int) -> list[float]:
+    """What each step of the slices took; those of a slice take all of its time.
 
-    `calls`: the instants at which the step's function was called, `stride` times a step; `slices`:
-    begins and ends of the times that the program ran; all in nanoseconds.
+    A slice begins and ends at rest: its last step ends with its computation, not with the call of
+    the next. `calls`: the instants at which the step's function was called, in nanoseconds,
+    `stride` times a step.
     """
-    begins = calls[:: max(1, round(stride))]
     found = []
-    for begin, end in slices:
-        inside = begins[bisect_left(begins, begin) : bisect_right(begins, end)]
-        found += [(after - before) / 1e6 for before, after in pairwise(inside)]
+    for each in slices:
+        inside = calls[bisect_left(calls, each.begin_ns) : bisect_right(calls, each.end_ns)]
+        edges = [each.begin_ns, *inside[stride::stride], each.end_ns]
+        if inside:
+            found += [(after - before) / 1e6 for before, after in pairwise(edges)]
     return found
 
 

@@ -8,18 +8,20 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from statistics import fmean
 
-from perfdoctor.bench.launches import Side, Timing
+from perfdoctor.bench.launches import Side, Timing, fresh
 from perfdoctor.bench.metrics import KINDS
 from perfdoctor.processes import Ward
 from perfdoctor.schema.benchmark import LaunchRecord
-from perfdoctor.schema.fix import Change
-from perfdoctor.trials.copies import Copy, slice_s_of, warm_up
+from perfdoctor.trials.copies import Copy, Ran, steps_of_a_slice, warm_up
 from perfdoctor.trials.live import OutOfTime, PlayerEnded
-from perfdoctor.trials.statistics import trimmed_mean
 
 SLICE_S, TIMED_S, FEWEST_ROUNDS = 0.1, 3.6, 6
-"""Many short slices: neighbours share the machine's drifts. In 3.6 s of each copy, slices of 40 to
-150 ms left 1 to 2 % of noise in a pair, as much as there was at all (steps of 1 to 7 ms)."""
+"""Many short slices: neighbours share the machine's drifts. In 3.6 s of each copy they leave 1 to
+2 % of noise in a pair of steps that fit caches, 3 to 5 % of larger ones; the means of all time no
+more than trimmed ones."""
+COMPILING_TIMED_S, RECURS = 12.0, 2
+"""Of a program that compiles now and then, so that each copy does so: in so many of its slices. The
+first evaluation compiles once."""
 STEP_TIME = "step_time"
 
 
@@ -45,7 +47,7 @@ def play(ward: Ward, baseline: Side, candidate: Side, until: float) -> Pair:
         copies, launched_ns = start(stack, ward, sides, until)
         launched = zip(copies, sides, launched_ns, strict=True)
         timings = [Timing(copy, side, at_ns) for copy, side, at_ns in launched]
-        rounds = by_turns(copies, sides, until)
+        step_logs = by_turns(copies, until)
         own = [timing.meanwhile().own_cores for timing in timings]
         records = [
             timing.record(beside=sum(own) - used) for timing, used in zip(timings, own, strict=True)
@@ -55,9 +57,7 @@ def play(ward: Ward, baseline: Side, candidate: Side, until: float) -> Pair:
         for kind in KINDS
         if all(kind.of(each) > 0 for each in records)
     }
-    columns = zip(*(differences(logs) for logs in rounds), strict=True)
-    contrast, control = (trimmed_mean(column)[0] for column in columns)
-    found[STEP_TIME] = contrast, control
+    found[STEP_TIME] = differences(step_logs)
     return Pair(
         contrasts={name: pair[0] for name, pair in found.items()},
         controls={name: pair[1] for name, pair in found.items()},
@@ -77,7 +77,7 @@ def start(
     started: dict[int, tuple[Copy, int]] = {}
     for number in random.sample(range(len(sides)), len(sides)):
         side, launched_ns = sides[number], time.monotonic_ns()
-        copy = stack.enter_context(Copy(ward, side.launch, Change(), side.function))
+        copy = stack.enter_context(fresh(ward, side, until))
         warm_up([copy], until)
         if not copy.tells_steps:
             raise PlayerEnded("the step is no function that the program itself has jitted")
@@ -86,48 +86,40 @@ def start(
     return [copy for copy, _ in ordered], [at_ns for _, at_ns in ordered]
 
 
-def by_turns(copies: Sequence[Copy], sides: Sequence[Side], until: float) -> list[list[float]]:
-    """Round by round, the logarithm of each copy's step time; a round is a slice of each, in random
-    order.
+def by_turns(copies: Sequence[Copy], until: float) -> list[float]:
+    """Of each copy the logarithm of its step time, in seconds, over all rounds; a round is a slice
+    of each, in random order.
+
+    All of its time counts, also what few slices hold: a checkpoint, or a compilation each epoch.
     """
-    slice_s = max(slice_s_of(copy, SLICE_S) for copy in copies)
-    for _ in range(max(FEWEST_ROUNDS, round(TIMED_S / slice_s))):
-        if time.monotonic() + slice_s * len(copies) > until:
+    steps = steps_of_a_slice(copies, SLICE_S)
+    rounds: list[list[float]] = []
+    compiling = dict.fromkeys(copies, 0)
+    while not enough(rounds, recompiles=max(compiling.values()) >= RECURS):
+        longest_s = max((max(each) for each in rounds), default=0.0)
+        if time.monotonic() + longest_s * len(copies) > until:
             raise OutOfTime("the budget ended before the pair was complete")
         for copy in random.sample(copies, len(copies)):
-            copy.run(slice_s)
-    seconds = [[(end - begin) / 1e9 for begin, end in copy.slices[1:]] for copy in copies]
-    made = [copy.steps_in_slices()[1:] for copy in copies]  # the first slice is the start
-    size = rounds_as_one(made)
-    columns = [
-        step_logs(times, steps, size, side.stride)
-        for times, steps, side in zip(seconds, made, sides, strict=True)
-    ]
-    return [list(logs) for logs in zip(*columns, strict=True)]
+            before = copy.compiles
+            copy.run(steps[copy])
+            compiling[copy] += copy.compiles > before
+        rounds.append([copy.slices[-1].seconds for copy in copies])
+    return [step_log(copy.slices[-len(rounds) :]) for copy in copies]
 
 
-def rounds_as_one(made: Sequence[Sequence[float]]) -> int:
-    """How many rounds to take together, so that each copy made steps in them: a slice may fall into
-    an evaluation, or into a checkpoint. `made`: by copy, the steps in each of its slices.
-    """
-    count = len(made[0])
-    for size in range(1, count // 2 + 1):
-        if all(total > 0 for steps in made for total in totals(steps, size)):
-            return size
-    raise PlayerEnded("it made no step in half of the time")
+def enough(rounds: Sequence[Sequence[float]], *, recompiles: bool) -> bool:
+    """Whether the copies ran for long enough; `rounds`: the seconds of each one's slice."""
+    timed_s = sum(fmean(each) for each in rounds)
+    wanted_s = COMPILING_TIMED_S if recompiles else TIMED_S
+    return len(rounds) >= FEWEST_ROUNDS and timed_s >= wanted_s
 
 
-def totals(values: Sequence[float], size: int) -> list[float]:
-    """Of so many of them at a time; what remains at the end is left out."""
-    return [sum(values[i : i + size]) for i in range(0, len(values) - size + 1, size)]
-
-
-def step_logs(
-    seconds: Sequence[float], made: Sequence[float], size: int, stride: float
-) -> list[float]:
-    """Of so many slices at a time: the logarithm of the seconds that a step took."""
-    both = zip(totals(seconds, size), totals(made, size), strict=True)
-    return [math.log(time_s / steps * stride) for time_s, steps in both]
+def step_log(slices: Sequence[Ran]) -> float:
+    """The logarithm of the seconds that a step took; PlayerEnded if there was none."""
+    seconds, steps = sum(each.seconds for each in slices), sum(each.steps for each in slices)
+    if not steps:
+        raise PlayerEnded(f"it made no step in {seconds:.0f} s")
+    return math.log(seconds / steps)
 
 
 def differences(logs: Sequence[float]) -> tuple[float, float]:

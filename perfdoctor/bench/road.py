@@ -40,8 +40,8 @@ from perfdoctor.trials.live import PlayerEnded
 
 OBSERVING_SHARE = 0.4
 """Of the budget: what the observed run may take at most."""
-FEWEST, ENOUGH, MOST = 3, 5, 10
-"""Launches: at least, from which on a narrow interval ends the measurement, at most."""
+ENOUGH, MOST = 5, 10
+"""Launches: from which on a narrow interval ends the measurement, at most."""
 NARROW = 0.02
 """Half of the interval of the step time, relative."""
 
@@ -182,7 +182,7 @@ def side_of(launch: Launch, observation: Observation) -> Side:
     steps = observation.steps
     if steps is None:
         raise NothingMeasured(why_nothing(observation))
-    stride = max(1.0, steps.calls.get(steps.function, 1.0))
+    stride = max(1, round(steps.calls.get(steps.function, 1.0)))
     return Side(dataclasses.replace(launch, output=None), steps.function, stride)
 
 

@@ -31,8 +31,9 @@ from perfdoctor.schema.recording import Recording
 from perfdoctor.schema.run import CompileCache, Failure, Setting
 from perfdoctor.schema.surroundings import Gpu, Load
 
-WINDOW_S = 3.0
-"""Traced: enough for a hundred steps of 30 ms, and read in a second."""
+WINDOW_S = 2.0
+"""Traced: enough for a hundred steps of 20 ms. Writing and reading a second of a dense program's
+trace takes a second more, beside the program: more would cost it over 2 % of a minute."""
 LEAVE_S = 5.0
 """What a run may take to leave once it was asked to: one that is stopped in the middle of a
 compilation sometimes hangs or crashes in XLA, observed or not."""

@@ -4,9 +4,9 @@ import math
 import random
 import subprocess
 import time
-from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import pairwise
+from dataclasses import dataclass
+from types import TracebackType
 
 import psutil
 
@@ -27,19 +27,49 @@ NEVER_RESTS_S = 8.0
 """A copy that has made steps for so long and still compiles will not cease to."""
 START_SHARE = 0.7
 """Of the time that is left: what the start of a pair may take."""
-POLL_S = 0.02
+POLL_S, REST_POLL_S = 0.02, 5e-3
+"""The copy itself notes when it rests; looking for that more often would take time from it."""
+REST_LIMIT_S = 2 * LONGEST_SLICE_S
+"""What a copy may take to come to rest: its steps, and an evaluation or a checkpoint."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One uninterrupted piece of a copy's run, from rest to rest."""
+
+    begin_ns: int
+    end_ns: int
+    steps: float
+
+    @property
+    def seconds(self) -> float:
+        """How long it ran."""
+        return (self.end_ns - self.begin_ns) / 1e9
 
 
 class Copy(Live):
-    """One copy of the script; it runs until it is suspended."""
+    """One copy of the script; it runs until it is suspended.
 
-    def __init__(self, ward: Ward, launch: Launch, change: Change, function: str) -> None:
+    `function`: the jitted function whose calls make the steps, `stride` of them a step. `until`:
+    instant of time.monotonic() from which on it is suspended without waiting for its step.
+    """
+
+    def __init__(
+        self,
+        ward: Ward,
+        launch: Launch,
+        change: Change,
+        function: str,
+        until: float,
+        stride: int = 1,
+    ) -> None:
         super().__init__(ward)
+        self._until, self._stride = until, stride
         self._steps, self._every = Tally(self._folder / STEPS), Tally(self._folder / EVERY)
         self.tells_steps = False
         self.compiles_for_ever = False
-        self.slices: list[tuple[int, int]] = []
-        """Begin and end of each time that it ran, nanoseconds."""
+        self.slices: list[Ran] = []
+        """Each time that it ran, the first of them its start."""
         env = injected(
             launch.env,
             "perfdoctor.trials.inside",
@@ -51,6 +81,7 @@ class Copy(Live):
         )
         self._start(launch, env, stdin=subprocess.DEVNULL)
         self._began_ns: int | None = time.monotonic_ns()
+        self._calls_before = 0  # when it was resumed
 
     @property
     def makes_steps(self) -> bool:
@@ -81,73 +112,74 @@ class Copy(Live):
         """Of its steps; of all its jitted calls, where steps are not told."""
         return self._steps if self.tells_steps else self._every
 
-    def resume(self) -> None:
-        """Let it go on."""
-        self._began_ns = time.monotonic_ns()
-        resume(self._child)
-
     def suspend(self) -> None:
-        """Let it rest, if it runs."""
+        """Let it rest after its next call, if it runs."""
         if self._began_ns is not None:
-            suspend(self._child)
-            self.slices.append((self._began_ns, time.monotonic_ns()))
-            self._began_ns = None
+            self.tally.ask_to_rest(at_call=1)
+            self._until_it_rests()
 
-    def run(self, seconds: float) -> None:
-        """Let it run for so long; PlayerEnded if it does not live so long."""
-        self.resume()
+    def run_for(self, seconds: float) -> None:
+        """Let it run for so long, and to the end of its step; PlayerEnded if it ends before."""
+        self._resume()
         time.sleep(seconds)
-        self.check()
         self.suspend()
+        self.check()
+
+    def run(self, steps: int) -> None:
+        """Let it make so many steps; PlayerEnded if it ends before."""
+        self._resume(self.tally.calls + steps * self._calls_a_step)
+        self._until_it_rests()
+        self.check()
+
+    @property
+    def _calls_a_step(self) -> int:
+        return self._stride if self.tells_steps else 1
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self._let_go_on()  # what it does when it is asked to leave may call its step
+        super().__exit__(kind, value, tb)
+
+    def _let_go_on(self) -> None:
+        for tally in (self._steps, self._every):  # whichever it rests by
+            tally.let_go_on()
+
+    def _resume(self, rest_at_call: int | None = None) -> None:
+        self._let_go_on()
+        if rest_at_call is not None:
+            self.tally.ask_to_rest(rest_at_call)
+        self._calls_before = self.tally.calls
+        self._began_ns = resume(self._child)
+
+    def _until_it_rests(self) -> None:
+        """Then it is suspended, with all processes that it has; one that does not come to rest is
+        suspended where it is.
+        """
+        assert self._began_ns is not None
+        until = min(self._until, time.monotonic() + REST_LIMIT_S)
+        while not self.tally.rests_since_ns and self._lives and time.monotonic() < until:
+            time.sleep(REST_POLL_S)
+        suspend(self._child)
+        ended_ns = self.tally.rests_since_ns or time.monotonic_ns()
+        steps = (self.tally.calls - self._calls_before) / self._calls_a_step
+        self.slices.append(Ran(self._began_ns, ended_ns, steps))
+        self._began_ns = None
 
     def check(self) -> None:
         """PlayerEnded if it has ended."""
-        if self._child.poll() is None:
+        if self._lives:
             return
         if self._child.returncode:
             raise self._why_ended()
         raise PlayerEnded(f"the script ended after {self.tally.calls} steps; give it more")
 
-    def steps_in_slices(self) -> list[float]:
-        """Of each slice: the steps made in it, in fractions too."""
-        return progress(self.slices, self.tally.since(0))
-
-
-def progress(slices: Sequence[tuple[int, int]], calls: Sequence[int]) -> list[float]:
-    """Steps made in each slice, with the part of a step at its begin and end.
-
-    `slices`: begins and ends in nanoseconds, in order; `calls`: the instants at which steps began.
-    Time in which the process was suspended does not count; between two calls, progress is even.
-    """
-    running_ns = [0]
-    for begin, end in slices:
-        running_ns.append(running_ns[-1] + end - begin)
-    begins = [begin for begin, _ in slices]
-
-    def ran_ns(instant: int) -> int:
-        """How long the process had run by then."""
-        index = bisect_right(begins, instant) - 1
-        if index < 0:
-            return 0
-        return running_ns[index] + min(instant, slices[index][1]) - begins[index]
-
-    ran = [ran_ns(call) for call in calls]
-    if len(ran) < 2 or ran[-1] == ran[0]:
-        return [0.0] * len(slices)
-    mean_ns = (ran[-1] - ran[0]) / (len(ran) - 1)
-
-    def steps_by(at_ns: int) -> float:
-        """Steps made when the process had run for so long."""
-        index = bisect_right(ran, at_ns) - 1
-        if index < 0:
-            return 0.0
-        if index == len(ran) - 1:
-            return index + min(1.0, (at_ns - ran[index]) / mean_ns)
-        gap = ran[index + 1] - ran[index]
-        return index + (at_ns - ran[index]) / gap if gap else float(index)
-
-    made = [steps_by(at_ns) for at_ns in running_ns]
-    return [after - before for before, after in pairwise(made)]
+    @property
+    def _lives(self) -> bool:
+        return self._child.poll() is None
 
 
 def play_copies(
@@ -164,30 +196,20 @@ def play_copies(
     at which no further round begins. Raises PlayerEnded.
     """
     with (
-        Copy(ward, unchanged, Change(), function) as one,
-        Copy(ward, changed, change, function) as other,
+        Copy(ward, unchanged, Change(), function, until) as one,
+        Copy(ward, changed, change, function, until) as other,
     ):
         warm_up((one, other), until)
-        slice_s = max(slice_s_of(one), slice_s_of(other))
-        ratios: list[float] = []
-        while not enough(ratios, until):
-            order = [one, other]
-            random.shuffle(order)
-            for copy in order:
-                copy.run(slice_s)
-            ratios = log_ratios(one, other)
-        return ratios
+        steps = steps_of_a_slice((one, other), SLICE_S)
+        while not enough(log_ratios(one, other), until):
+            for copy in random.sample((one, other), 2):
+                copy.run(steps[copy])
+        return log_ratios(one, other)
 
 
 def log_ratios(one: Copy, other: Copy) -> list[float]:
-    """By round; the first slice of each is its start, the second one only warms up again."""
-    rates = [
-        [
-            steps / (end - begin)
-            for steps, (begin, end) in zip(copy.steps_in_slices(), copy.slices, strict=True)
-        ][1:]
-        for copy in (one, other)
-    ]
+    """By round; the first slices of each are its start, and that which told its speed."""
+    rates = [[each.steps / each.seconds for each in copy.slices[2:]] for copy in (one, other)]
     return [math.log(b / a) for a, b in zip(*rates, strict=True) if a > 0 and b > 0]
 
 
@@ -242,14 +264,20 @@ class Start:
         return self.is_quiet or (for_long and self._calls >= WARM_STEPS)
 
 
-def slice_s_of(copy: Copy, shortest_s: float = SLICE_S) -> float:
-    """How long it must run to be a fair sample."""
-    shortest_s = COMPILING_SLICE_S if copy.compiles_for_ever else shortest_s
-    return min(LONGEST_SLICE_S, max(shortest_s, SLICE_STEPS * step_s(copy)))
+def steps_of_a_slice(copies: Sequence[Copy], shortest_s: float) -> dict[Copy, int]:
+    """How many steps each of the copies, that are warm, is to make in a slice, so that all take
+    about equally long: at least `shortest_s`, and SLICE_STEPS of the slowest.
+    """
+    for_ever = any(copy.compiles_for_ever for copy in copies)
+    shortest_s = COMPILING_SLICE_S if for_ever else shortest_s
+    step_s = {copy: timed_step_s(copy, shortest_s) for copy in copies}
+    seconds = min(LONGEST_SLICE_S, max(shortest_s, SLICE_STEPS * max(step_s.values())))
+    return {copy: max(1, round(seconds / step_s[copy])) for copy in copies}
 
 
-def step_s(copy: Copy) -> float:
-    """The median time between the newest calls."""
-    newest = copy.tally.since(copy.tally.calls - 20)
-    gaps = sorted(after - before for before, after in pairwise(newest))
-    return gaps[len(gaps) // 2] / 1e9 if gaps else 0.0
+def timed_step_s(copy: Copy, seconds: float) -> float:
+    """What a step takes, by a slice of so many seconds or of a single step."""
+    copy.run_for(seconds)
+    if not copy.slices[-1].steps:
+        raise PlayerEnded(f"it made no step in {copy.slices[-1].seconds:.0f} s")
+    return copy.slices[-1].seconds / copy.slices[-1].steps

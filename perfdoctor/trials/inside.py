@@ -2,6 +2,11 @@
 
 A step is a call of the jitted function that the observation found to make the steps. It is counted
 by a wrapper around what `jax.jit` returns; no profiler runs.
+
+JAX computes behind the script's back: a script that reads its loss every fifty steps calls fifty
+steps in a burst. So the copy is not suspended just anywhere: it is told after how many calls to
+rest, and does so once all that the last one returned has been computed. Between two rests, what was
+called is what was computed.
 """
 
 import functools
@@ -10,6 +15,7 @@ import mmap
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +28,8 @@ from perfdoctor.trials.tally import (
     EVERY,
     FIRST,
     KEPT,
+    REST_AT,
+    RESTS_SINCE_NS,
     SIZE_BYTES,
     STEPS,
 )
@@ -30,6 +38,7 @@ SET_UP_STEPS, SET_UP_CALLS = 3, 100
 """So many steps in, or calls of anything, all that a set-up makes is alive and can be frozen."""
 PHASES = "/jax/core/compile/"
 COMPILED = PHASES + "backend_compile_duration"
+REST_POLL_S = 2e-4
 ATTRIBUTES = ("lower", "trace", "eval_shape", "clear_cache", "_cache_size")
 
 
@@ -40,7 +49,8 @@ def attach(jax: Any, orders: Orders) -> None:
         os.sched_setaffinity(0, orders["cores"])
     impose(jax, orders["settings"])
     steps, every = shared(orders, STEPS), shared(orders, EVERY)
-    count = Counting(orders["function"], steps, every, freeze=orders["freeze"])
+    wait = jax.block_until_ready
+    count = Counting(orders["function"], steps, every, wait, freeze=orders["freeze"])
     for name in ("jit", "pmap"):
         setattr(jax, name, count.jit(getattr(jax, name)))
     jax.monitoring.register_event_duration_secs_listener(Compiling(steps))
@@ -97,9 +107,15 @@ class Counting:
     """
 
     def __init__(
-        self, function: str, steps: memoryview, every: memoryview, *, freeze: bool
+        self,
+        function: str,
+        steps: memoryview,
+        every: memoryview,
+        wait: Callable[[Any], object],
+        *,
+        freeze: bool,
     ) -> None:
-        self._function = function
+        self._function, self._wait = function, wait
         self._steps, self._every = steps, every
         self._freeze = freeze
         self._inside = threading.local()
@@ -129,9 +145,13 @@ class Counting:
             self._freeze_when(self._every[CALLS] == SET_UP_CALLS)
             self._inside.a_call = True
             try:
-                return jitted(*arguments, **named)
+                outputs = jitted(*arguments, **named)
             finally:
                 self._inside.a_call = False
+            if is_step:
+                rest_if_asked(self._steps, outputs, self._wait)
+            rest_if_asked(self._every, outputs, self._wait)
+            return outputs
 
         for name in ATTRIBUTES:
             if hasattr(jitted, name):
@@ -150,3 +170,18 @@ def write(tally: memoryview) -> None:
     calls = tally[CALLS]
     tally[FIRST + calls % KEPT] = time.monotonic_ns()
     tally[CALLS] = calls + 1
+
+
+def rest_if_asked(tally: memoryview, outputs: Any, wait: Callable[[Any], object]) -> None:
+    """Once `outputs` are computed, until we are let go on; we are suspended meanwhile."""
+    if not is_to_rest(tally):
+        return
+    wait(outputs)
+    tally[RESTS_SINCE_NS] = time.monotonic_ns()
+    while is_to_rest(tally):
+        time.sleep(REST_POLL_S)
+
+
+def is_to_rest(tally: memoryview) -> bool:
+    """Whether as many calls were made as were to be made."""
+    return bool(0 < tally[REST_AT] <= tally[CALLS])

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from perfdoctor.bench.launches import SHAPE, Side, halves_agree, measured, shape_of, step_times_ms
 from perfdoctor.processes import Ward
 from perfdoctor.schema.launch import Launch
+from perfdoctor.trials.copies import Ran
 from perfdoctor.trials.live import PlayerEnded
 
 TRAINING = """
@@ -27,18 +28,23 @@ LIMIT_S = 120.0
 times = st.lists(st.floats(0.01, 1e3), min_size=2, max_size=300)
 
 
-def test_steps_are_timed_from_begin_to_begin() -> None:
-    calls = [0, 10**6, 3 * 10**6, 4 * 10**6, 6 * 10**6]
-    always = [(0, 10**9)]
-    assert step_times_ms(calls, always, 1.0) == [1.0, 2.0, 1.0, 2.0]
-    assert step_times_ms(calls, always, 2.0) == [3.0, 3.0]
-    assert step_times_ms(calls[:1], always, 1.0) == []
+MS = 10**6
 
 
-def test_a_step_in_which_the_program_was_suspended_is_not_timed() -> None:
-    calls = [10, 20, 30, 940, 950]
-    assert step_times_ms(calls, [(0, 32), (930, 960)], 1.0) == [1e-5, 1e-5, 1e-5]
-    assert step_times_ms(calls, [(930, 960)], 1.0) == [1e-5]
+def test_the_steps_of_a_slice_take_all_of_its_time() -> None:
+    calls = [1 * MS, 2 * MS, 4 * MS, 5 * MS]
+    always = [Ran(0, 9 * MS, 4)]
+    assert step_times_ms(calls, always, 1) == [2.0, 2.0, 1.0, 4.0]  # called ahead, then computed
+    assert step_times_ms(calls, always, 2) == [4.0, 5.0]
+    assert step_times_ms(calls[:1], always, 1) == [9.0]
+    assert step_times_ms([], always, 1) == []
+
+
+def test_time_between_slices_is_not_that_of_a_step() -> None:
+    calls = [10 * MS, 20 * MS, 30 * MS, 940 * MS, 950 * MS]
+    slices = [Ran(0, 40 * MS, 3), Ran(930 * MS, 960 * MS, 2)]
+    assert step_times_ms(calls, slices, 1) == [20.0, 10.0, 10.0, 20.0, 10.0]
+    assert step_times_ms(calls, slices[1:], 1) == [20.0, 10.0]
 
 
 def test_steps_that_slow_down_are_not_steady() -> None:
@@ -58,7 +64,7 @@ def test_a_launch_is_timed_and_nothing_of_it_is_left(tmp_path: Path) -> None:
     launch = Launch(("train.py",), dict(os.environ), tmp_path)
     start = time.monotonic()
     with Ward() as ward:
-        found = measured(ward, Side(launch, "step", 1.0), start + LIMIT_S)
+        found = measured(ward, Side(launch, "step"), start + LIMIT_S)
         took_s = time.monotonic() - start
         assert (ward._children, ward._folders) == ([], [])
     assert found.steps >= 2 and found.compiles >= 1
@@ -79,4 +85,4 @@ def test_a_launch_that_ends_too_early_says_why(program: str, why: str, tmp_path:
     (tmp_path / "train.py").write_text(program)
     launch = Launch(("train.py",), dict(os.environ), tmp_path)
     with Ward() as ward, pytest.raises(PlayerEnded, match=why):
-        measured(ward, Side(launch, "step", 1.0), time.monotonic() + LIMIT_S)
+        measured(ward, Side(launch, "step"), time.monotonic() + LIMIT_S)

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from perfdoctor.bench.launches import Side
-from perfdoctor.bench.pairs import FEWEST_ROUNDS, differences, play, rounds_as_one, step_logs
+from perfdoctor.bench.pairs import FEWEST_ROUNDS, TIMED_S, differences, enough, play, step_log
 from perfdoctor.processes import Ward
 from perfdoctor.schema.launch import Launch
+from perfdoctor.trials.copies import Ran
 from perfdoctor.trials.live import PlayerEnded
 from tests.bench.test_launches import FOR_EVER, LIMIT_S, TRAINING
 
@@ -30,7 +31,7 @@ while True:
 
 def side(folder: Path, name: str, program: str) -> Side:
     (folder / name).write_text(program)
-    return Side(Launch((name,), dict(os.environ), folder), "step", 1.0)
+    return Side(Launch((name,), dict(os.environ), folder), "step")
 
 
 def test_the_candidate_is_compared_with_both_baselines() -> None:
@@ -38,14 +39,20 @@ def test_the_candidate_is_compared_with_both_baselines() -> None:
     assert differences([0.1, 0.1, 0.1]) == pytest.approx((0.0, 0.0))
 
 
-def test_a_slice_without_steps_is_taken_together_with_its_neighbours() -> None:
-    steady, evaluating = [5.0] * 12, [5.0, 5.0, 0.0, 0.0, 2.0, 5.0, 5.0, 5.0, 0.0, 5.0, 5.0, 5.0]
-    assert rounds_as_one([steady, steady]) == 1
-    assert rounds_as_one([steady, evaluating]) == 3
-    logs = step_logs([0.1] * 12, evaluating, 3, 1.0)
-    assert logs == pytest.approx([math.log(0.3 / made) for made in (10, 7, 10, 15)])
-    with pytest.raises(PlayerEnded, match="no step"):
-        rounds_as_one([steady, [5.0] * 3 + [0.0] * 9])
+def test_a_pair_runs_for_some_seconds_and_for_longer_if_something_compiles() -> None:
+    assert not enough([], recompiles=False)
+    assert not enough([[TIMED_S, TIMED_S]] * (FEWEST_ROUNDS - 1), recompiles=False)
+    assert not enough([[0.1, 0.3]] * 10, recompiles=False)
+    assert enough([[0.1, 0.3]] * 19, recompiles=False)
+    assert not enough([[0.1, 0.3]] * 19, recompiles=True)
+    assert enough([[2.0, 2.0]] * FEWEST_ROUNDS, recompiles=True)
+
+
+def test_all_of_the_time_counts() -> None:
+    slices = [Ran(0, 10**8, 10), Ran(10**9, 10**9 + 10**8, 10), Ran(5 * 10**9, 6 * 10**9, 10)]
+    assert step_log(slices) == pytest.approx(math.log(1.2 / 30))
+    with pytest.raises(PlayerEnded, match="no step in 1 s"):
+        step_log([Ran(0, 10**9, 0)])
 
 
 def test_what_a_program_does_now_and_then_does_not_end_the_comparison(tmp_path: Path) -> None:
@@ -76,6 +83,6 @@ def test_a_side_that_ends_says_why(tmp_path: Path) -> None:
 
 
 def test_a_step_that_the_program_did_not_jit_can_not_be_compared(tmp_path: Path) -> None:
-    other = Side(side(tmp_path, "old.py", FOR_EVER).launch, "no_such_step", 1.0)
+    other = Side(side(tmp_path, "old.py", FOR_EVER).launch, "no_such_step")
     with Ward() as ward, pytest.raises(PlayerEnded, match="no function that the program"):
         play(ward, other, other, time.monotonic() + LIMIT_S)

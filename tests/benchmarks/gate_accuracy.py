@@ -97,7 +97,7 @@ CASES = (
 def side(units: dict[str, int]) -> Side:
     """The program with so much work in its parts."""
     options = tuple(word for name, n in units.items() for word in (f"--{name}", str(n)))
-    return Side(Launch((str(PROGRAM), *options), dict(os.environ)), "step", 1.0)
+    return Side(Launch((str(PROGRAM), *options), dict(os.environ)), "step")
 
 
 def collect(minutes: float, names: Sequence[str]) -> None:

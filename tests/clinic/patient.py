@@ -35,6 +35,9 @@ class Patient:
     """Variables that are set beside those of this process."""
     edits: tuple[tuple[str, str, str], ...]
     """File, old text, new text."""
+    repaired: tuple[str, ...]
+    """Arguments of the healthy one to which the truth is measured: where the usual ones are another
+    repair than the one that a report proposes, a batch of 64 in place of 32, say."""
     measure: str
     """What tells the truth: throughput, or run (from start to end)."""
     requires: tuple[str, ...]
@@ -66,6 +69,7 @@ def patient(style: str, name: str, raw: dict[str, Any], fault: dict[str, Any]) -
         args=tuple(fault.get("args", ())),
         env=dict(fault.get("env", {})),
         edits=tuple((file, old, new) for file, old, new in fault.get("edits", ())),
+        repaired=tuple(fault.get("repaired", ())),
         measure=fault.get("measure", "throughput"),
         requires=tuple(raw.get("requires", ())),
     )

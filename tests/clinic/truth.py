@@ -143,7 +143,8 @@ def errors(folder: Path) -> str:
 
 def ratios(healthy: Patient, ill: Patient, rounds: int, folder: Path) -> list[float]:
     """How many times faster the healthy one is, in each round."""
-    pair = (replace(healthy, measure=ill.measure), ill)
+    args = ill.repaired or healthy.args
+    pair = (replace(healthy, measure=ill.measure, args=args), ill)
     folders = [Path(tempfile.mkdtemp(prefix=f"{each.name}-", dir=folder)) for each in pair]
     for each, place in zip(pair, folders, strict=True):
         lay_out(each, place)

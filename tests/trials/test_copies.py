@@ -1,23 +1,31 @@
 """Two live copies of a script."""
 
+import math
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import psutil
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from perfdoctor.processes import Ward
 from perfdoctor.schema.fix import Change
 from perfdoctor.schema.launch import Launch
-from perfdoctor.trials.copies import QUIET_S, Copy, Start, log_ratios, play_copies, progress, step_s
+from perfdoctor.trials import copies
+from perfdoctor.trials.copies import (
+    QUIET_S,
+    Copy,
+    Ran,
+    Start,
+    log_ratios,
+    play_copies,
+    steps_of_a_slice,
+    warm_up,
+)
 from perfdoctor.trials.duet import FEWEST_ROUNDS
 from perfdoctor.trials.live import PlayerEnded
 
@@ -43,105 +51,24 @@ print("begins")
 FOR_EVER = TRAINING + "train(jnp.ones((200, 200)), 10**9)"
 
 
-def one_slice(calls: Sequence[int]) -> list[float]:
-    return progress([(0, 100)], calls)
-
-
-def test_steps_that_begin_with_the_slice() -> None:
-    assert one_slice([0, 25, 50, 75]) == [4.0]
-
-
-def test_a_part_of_a_step_counts_as_such() -> None:
-    assert progress([(0, 60), (60, 100)], [0, 40, 80]) == pytest.approx([1.5, 1.0])
-
-
-def test_time_before_the_first_step_makes_no_progress() -> None:
-    assert progress([(0, 50), (50, 100)], [60, 80]) == [0.0, 2.0]
-
-
-@pytest.mark.parametrize("calls", [[], [50]])
-def test_too_few_steps_tell_nothing(calls: list[int]) -> None:
-    assert progress([(0, 50), (50, 100)], calls) == [0.0, 0.0]
-
-
-def test_a_step_that_is_interrupted_is_shared_by_the_slices() -> None:
-    slices = [(0, 10), (1000, 1030), (5000, 5010)]
-    assert progress(slices, [0, 5005]) == pytest.approx([10 / 45, 30 / 45, 5 / 45 + 5 / 45])
-
-
-@st.composite
-def runs(draw: st.DrawFn) -> tuple[list[tuple[int, int]], list[int], list[tuple[int, int]]]:
-    """Slices with pauses between them, calls while it ran, and the same without the pauses."""
-    lengths = draw(st.lists(st.integers(1, 1000), min_size=1, max_size=8))
-    pauses = draw(st.lists(st.integers(0, 10_000), min_size=len(lengths), max_size=len(lengths)))
-    ends = list(accumulate(lengths, initial=0))
-    paused = list(accumulate(pauses))
-    slices = [(a + p, b + p) for (a, b), p in zip(pairwise(ends), paused, strict=True)]
-    instants = draw(st.lists(st.integers(0, ends[-1] - 1), unique=True, max_size=30))
-    where = [next(n for n, end in enumerate(ends[1:]) if ran < end) for ran in sorted(instants)]
-    calls = [ran + paused[n] for ran, n in zip(sorted(instants), where, strict=True)]
-    return slices, calls, list(pairwise(ends))
-
-
-@given(runs())
-def test_suspended_time_does_not_count(
-    run: tuple[list[tuple[int, int]], list[int], list[tuple[int, int]]],
-) -> None:
-    slices, calls, unpaused = run
-    at_once = [
-        call - next(a - b for (a, end), (b, _) in zip(slices, unpaused, strict=True) if call < end)
-        for call in calls
-    ]
-    assert progress(slices, calls) == pytest.approx(progress(unpaused, at_once))
-
-
-@given(runs())
-def test_the_slices_together_hold_all_steps(
-    run: tuple[list[tuple[int, int]], list[int], list[tuple[int, int]]],
-) -> None:
-    slices, calls, _ = run
-    made = progress(slices, calls)
-    assert len(made) == len(slices)
-    assert min(made) >= -1e-9
-    if len(calls) > 1:
-        assert len(calls) - 1 - 1e-9 <= sum(made) <= len(calls) + 1e-9
-
-
-@given(st.integers(1, 50), st.integers(1, 20), st.integers(1, 40))
-def test_even_steps_make_even_progress(step: int, length: int, count: int) -> None:
-    calls = list(range(0, length * count, step))
-    slices = [(length * n, length * (n + 1)) for n in range(count)]
-    if len(calls) > 1:
-        until = calls[-1] + step
-        for steps, (begin, end) in zip(progress(slices, calls), slices, strict=True):
-            assert steps == pytest.approx(max(0, min(end, until) - min(begin, until)) / step)
-
-
-def ran(slices: list[tuple[int, int]], calls: list[int]) -> Copy:
+def ran(*slices: Ran) -> Copy:
     """A copy that ran so."""
-    tally = SimpleNamespace(calls=len(calls), since=lambda call: calls[max(0, call) :])
-    copy = SimpleNamespace(slices=slices, tally=tally)
-    copy.steps_in_slices = lambda: progress(slices, calls)
-    return cast(Copy, copy)
+    return cast(Copy, SimpleNamespace(slices=list(slices)))
+
+
+START = Ran(0, 100, 1), Ran(0, 100, 2)
 
 
 def test_the_ratio_is_that_of_the_rates_without_the_start() -> None:
-    slices = [(0, 100), (100, 200), (300, 500)]
-    slow, fast = ran(slices, list(range(0, 500, 20))), ran(slices, list(range(0, 500, 5)))
-    found = log_ratios(slow, fast)
-    assert len(found) == 2
-    assert found == pytest.approx([1.386294] * 2, abs=0.1)
+    slow = ran(*START, Ran(100, 200, 5), Ran(300, 500, 10))
+    fast = ran(*START, Ran(100, 150, 10), Ran(300, 400, 20))
+    assert log_ratios(slow, fast) == pytest.approx([math.log(4)] * 2)
 
 
 def test_a_slice_without_progress_has_no_ratio() -> None:
-    slices = [(0, 100), (100, 200), (200, 300)]
-    moving, stuck = ran(slices, list(range(0, 300, 20))), ran(slices, [0, 10, 20, 30])
-    assert log_ratios(moving, stuck) == []
-
-
-def test_the_length_of_a_step_is_that_of_most() -> None:
-    assert step_s(ran([], [0, 10**9, 2 * 10**9, 9 * 10**9])) == 1.0
-    assert step_s(ran([], [5])) == step_s(ran([], [])) == 0.0
+    moving = ran(*START, Ran(100, 200, 5), Ran(200, 300, 5))
+    stuck = ran(*START, Ran(100, 200, 0), Ran(200, 300, 5))
+    assert log_ratios(moving, stuck) == [0.0]
 
 
 def started(monkeypatch: pytest.MonkeyPatch, *notes: tuple[float, int, int]) -> Start:
@@ -201,7 +128,7 @@ def until_it_ends(place: Place, program: str, change: Change | None = None) -> s
     """Why a copy ended."""
     with (
         Ward() as ward,
-        Copy(ward, place.launch(program), change or Change(), "step") as copy,
+        Copy(ward, place.launch(program), change or Change(), "step", soon()) as copy,
         pytest.raises(PlayerEnded) as raised,
     ):
         until = soon()
@@ -236,7 +163,7 @@ def test_a_script_that_fails_without_a_word_tells_its_status(place: Place) -> No
 
 
 def test_a_copy_runs_only_while_it_is_let(place: Place) -> None:
-    with Ward() as ward, Copy(ward, place.launch(FOR_EVER), Change(), "step") as copy:
+    with Ward() as ward, Copy(ward, place.launch(FOR_EVER), Change(), "step", soon()) as copy:
         until = soon()
         while copy.tally.calls < 3 and time.monotonic() < until:
             time.sleep(0.02)
@@ -245,16 +172,89 @@ def test_a_copy_runs_only_while_it_is_let(place: Place) -> None:
         before = copy.tally.calls
         time.sleep(0.3)
         assert copy.tally.calls == before
-        copy.run(0.5)
+        copy.run_for(0.5)
         assert copy.tally.calls > before
         assert len(copy.slices) == 2
-        assert all(begin < end for begin, end in copy.slices)
-        assert sum(copy.steps_in_slices()) > 2
+        assert all(each.begin_ns < each.end_ns for each in copy.slices)
+        assert sum(each.steps for each in copy.slices) == copy.tally.calls
+
+
+@pytest.mark.parametrize("stride", [1, 3])
+def test_a_copy_makes_as_many_steps_as_it_is_told(place: Place, stride: int) -> None:
+    with (
+        Ward() as ward,
+        Copy(ward, place.launch(FOR_EVER), Change(), "step", soon(), stride) as copy,
+    ):
+        warm_up([copy], soon())
+        copy.run_for(0.05)
+        before = copy.tally.calls
+        for steps in (7, 1, 2):
+            copy.run(steps)
+        assert copy.tally.calls - before == 10 * stride
+        assert [each.steps for each in copy.slices[2:]] == [7, 1, 2]
+
+
+def test_slices_take_about_equally_long() -> None:
+    quick, slow = Speed(0.01), Speed(0.1)
+    assert steps_of_a_slice((quick, slow), 0.5) == {quick: 8 * 10, slow: 8}
+    assert steps_of_a_slice((quick,), 0.5) == {quick: 50}
+    assert steps_of_a_slice((Speed(9.0),), 0.5).popitem()[1] == 2  # not longer than the longest
+    endless = Speed(0.1, compiles_for_ever=True)
+    assert steps_of_a_slice((quick, endless), 0.5) == {quick: 300, endless: 30}
+    with pytest.raises(PlayerEnded, match="no step in 1 s"):
+        steps_of_a_slice((Speed(math.inf),), 1.0)
+
+
+class Speed(Copy):
+    """A copy whose steps take so long."""
+
+    def __init__(self, step_s: float, *, compiles_for_ever: bool = False) -> None:
+        self.step_s, self.compiles_for_ever = step_s, compiles_for_ever
+        self.slices = []
+
+    def run_for(self, seconds: float) -> None:
+        steps = 0 if math.isinf(self.step_s) else max(1, round(seconds / self.step_s))
+        end_s = steps * self.step_s if steps else seconds
+        self.slices.append(Ran(0, round(end_s * 1e9), steps))
+
+
+def test_a_copy_that_makes_no_step_for_long_is_suspended_where_it_is(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copies, "REST_LIMIT_S", 0.3)
+    program = TRAINING + "import time\ntrain(jnp.ones((2, 2)), 5)\ntime.sleep(10**6)"
+    with Ward() as ward, Copy(ward, place.launch(program), Change(), "step", soon()) as copy:
+        until = soon()
+        while copy.tally.calls < 5 and time.monotonic() < until:
+            time.sleep(0.02)
+        copy.suspend()
+        copy.run_for(0.1)
+        assert copy.process.status() == psutil.STATUS_STOPPED
+        assert copy.slices[-1].steps == 0 and copy.slices[-1].seconds > 0.3
+
+
+LEAVING = """
+import signal
+
+def leave(number, frame):
+    step(jnp.ones((2, 2))).block_until_ready()
+    open("checkpoint", "w").close()
+    sys.exit(1)
+
+signal.signal(signal.SIGTERM, leave)
+"""
+
+
+def test_a_copy_that_rests_may_still_call_its_step_on_leaving(place: Place) -> None:
+    program = FOR_EVER.replace("def train", LEAVING + "\ndef train")
+    with Ward() as ward, Copy(ward, place.launch(program), Change(), "step", soon()) as copy:
+        warm_up([copy], soon())
+    assert (place.folder / "checkpoint").exists()
 
 
 def test_a_copy_that_is_left_is_ended_and_its_folder_gone(place: Place) -> None:
     with Ward() as ward:
-        with Copy(ward, place.launch(FOR_EVER), Change(), "step") as copy:
+        with Copy(ward, place.launch(FOR_EVER), Change(), "step", soon()) as copy:
             copy.suspend()
         assert (ward._children, ward._folders) == ([], [])
 

@@ -174,6 +174,45 @@ show(calls())
     assert before < instants[0] < instants[1] < instants[2] < time.monotonic_ns()
 
 
+RESTING = """
+import mmap, threading, time
+from perfdoctor.trials.tally import Tally
+
+class Asker(Tally):
+    def __init__(self, file):
+        with open(file, "r+b") as shared:
+            self._numbers = memoryview(mmap.mmap(shared.fileno(), 0)).cast("q")
+
+@jax.jit
+def step(x):
+    for _ in range(20): x = jnp.tanh(x @ x)
+    return x
+
+def ask():
+    wanted = tally.calls + AHEAD
+    tally.ask_to_rest(wanted)
+    while not tally.rests_since_ns: time.sleep(0.001)
+    seen.append([tally.calls >= wanted, all(each.is_ready() for each in jax.live_arrays())])
+    tally.let_go_on()
+
+x = step(jnp.ones((400, 400)))
+seen, tally = [], Asker(os.path.join(sys.argv[2], NAME))
+for _ in range(3):
+    asker = threading.Thread(target=ask)
+    asker.start()
+    while asker.is_alive(): x = step(x)
+show(seen)
+"""
+
+
+@pytest.mark.parametrize(("name", "ahead"), [(STEPS, 0), (STEPS, 20), (EVERY, 3)])
+def test_it_rests_after_a_step_with_nothing_left_to_compute(
+    tmp_path: Path, name: str, ahead: int
+) -> None:
+    program = RESTING.replace("AHEAD", str(ahead)).replace("NAME)", f"{name!r})")
+    assert ran(tmp_path, program) == [[[True, True]] * 3]
+
+
 SETTINGS = {"jax_enable_x64": True, "jax_default_matmul_precision": "highest"}
 
 

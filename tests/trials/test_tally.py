@@ -5,7 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from perfdoctor.trials.tally import CALLS, COMPILES, FIRST, KEPT, SIZE_BYTES, Tally
+from perfdoctor.trials.tally import (
+    CALLS,
+    COMPILES,
+    FIRST,
+    KEPT,
+    REST_AT,
+    RESTS_SINCE_NS,
+    SIZE_BYTES,
+    Tally,
+)
 
 
 @pytest.fixture
@@ -61,3 +70,16 @@ def test_instants_of_days_fit(file: Path) -> None:
     tally = Tally(file)
     call(other_side(file), 10**18)
     assert tally.since(0) == [10**18]
+
+
+def test_a_copy_is_asked_to_rest_and_let_go_on(file: Path) -> None:
+    tally = Tally(file)
+    numbers = other_side(file)
+    tally.ask_to_rest(at_call=3)
+    assert numbers[REST_AT] == 3 and tally.rests_since_ns == 0
+    numbers[RESTS_SINCE_NS] = 10**18
+    assert tally.rests_since_ns == 10**18
+    tally.let_go_on()
+    assert numbers[REST_AT] == 0
+    tally.ask_to_rest(at_call=4)
+    assert tally.rests_since_ns == 0

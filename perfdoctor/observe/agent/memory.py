@@ -37,6 +37,13 @@ class MemoryWatch:
         held = sum(each * count for (_, _, each), count in counts.items())
         self.samples.append(MemorySample(at_s=at_s, rss_bytes=rss_bytes(), array_bytes=held))
 
+    @property
+    def growth_bytes(self) -> int:
+        """Of all arrays together since the first sample; not below zero."""
+        if not self.samples:
+            return 0
+        return max(0, self.samples[-1].array_bytes - self.samples[0].array_bytes)
+
     def arrays(self) -> list[LiveArrays]:
         """The shapes that take most memory at the end."""
         if not self._counts:

@@ -46,8 +46,9 @@ TRACE_BYTES, SHORTEST_S = 300 * 2**20, 1.0
 """A usual trace is ended too when it has taken so much after so long: steps of a millisecond make a
 million events a second, of which writing and reading take ten. Less is too little: 150 MiB made one
 of 16 healthy scripts ill (tests/clinic: grad_accum, which waits once in a second), 300 none."""
-MEMORY_SAMPLES = 8
-"""Over the window; one that is ended after a second still has enough to show a leak."""
+MEMORY_SAMPLES, MEMORY_EVERY_S = 8, 0.3
+"""Over a long window; in a short one less often, so that what a step holds for a moment does not
+hide what each some steps leave behind."""
 
 
 def attach(jax: Any, orders: Orders) -> None:
@@ -230,14 +231,16 @@ class Watcher(threading.Thread):
         """Sample the main thread's stack all through the window, and memory now and then."""
         due_ns = 0
         before_bytes, available_bytes = rss_bytes(), self.recording.available_bytes
+        on_cpu = self.jax.default_backend() == "cpu"
         while (passed_ns := time.time_ns() - start_ns) < window_ns:
             if self._ended.wait(SAMPLE_EVERY_S) or not self.profiler.tracing:
                 return
             self.stacks.sample()
             if passed_ns >= due_ns:
                 self.memory.sample(self.jax, passed_ns / 1e9)
-                due_ns += window_ns // MEMORY_SAMPLES
-                taken_bytes = rss_bytes() - before_bytes
+                due_ns += max(window_ns // MEMORY_SAMPLES, round(MEMORY_EVERY_S * 1e9))
+                own_bytes = self.memory.growth_bytes if on_cpu else 0
+                taken_bytes = rss_bytes() - before_bytes - own_bytes
                 passed_s = passed_ns / 1e9
                 if taken_bytes > trace_room_bytes(available_bytes, passed_s, usual=usual):
                     return

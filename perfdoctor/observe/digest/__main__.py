@@ -76,7 +76,7 @@ def next_window_s(seen: Timeline | None, steps: Steps | None, recording: Recordi
     if compiled_in(recording) and not recording.never_rests:
         return looked_s
     if steps is None:
-        return LONGER * looked_s if seen.dispatches else looked_s
+        return min(LONGEST_S, LONGER * looked_s) if seen.dispatches else looked_s
     if steps.count >= ENOUGH_STEPS or looked_s >= LONGEST_S or recording.never_rests:
         return None  # where it compiles for ever, the compilations are what matters
     return min(LONGEST_S, 1.5 * looked_s * ENOUGH_STEPS / steps.count)
@@ -96,7 +96,8 @@ def why_no_steps(seen: Timeline | None, recording: Recording) -> str:
     if compiled_in(recording) and not recording.never_rests:
         return "the run was still being set up when the time was over; give it more"
     again = "; something compiles in them again and again" if compiled_in(recording) else ""
-    return f"fewer than {FEWEST_STEPS} steps in the traced window that hold no compilation{again}"
+    fair = "that hold no compilation, and whose computation is in it too"
+    return f"fewer than {FEWEST_STEPS} steps in the traced window {fair}{again}"
 
 
 def with_batch(steps: Steps | None, step_program: Program | None, devices: int) -> Steps | None:

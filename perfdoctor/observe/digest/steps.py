@@ -1,5 +1,6 @@
 """Finds the training steps in a timeline, and where their time went."""
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
@@ -38,6 +39,8 @@ LONGEST, MOST_FUNCTIONS, REGULAR = 16, 12, 0.85
 are called equally often in nearly all steps; an evaluation now and then is no part of it."""
 MOST = 40
 """Functions whose calls are kept."""
+RUN_AHEAD = 32
+"""Calls that jax's CPU client lets the host be ahead of what is computed."""
 OUTLYING = 3
 """Times the median."""
 BLOCKS = 10
@@ -55,7 +58,8 @@ def steps_of(timeline: Timeline, recording: Recording) -> Steps | None:
     starts = np.sort(np.concatenate([spans[:, 0] for spans in callers]))
     if len(callers) == 1:
         starts = begins(timeline, function, weights)
-    every = drained_at_both_ends(starts, timeline.waits if len(callers) == 1 else NOTHING)
+    called = sum(map(len, timeline.dispatches.values())) / max(1, len(starts))
+    every = fair_sample(starts, timeline.waits if len(callers) == 1 else NOTHING, called)
     kept = every[~holds_compilation(every, recording.compiles)]
     if len(kept) < FEWEST_STEPS or (len(kept) < len(every) and is_set_up(kept, recording)):
         return None
@@ -198,19 +202,25 @@ def holds_compilation(every: Intervals, compiles: Sequence[CompileEvent]) -> npt
     return holds
 
 
-def drained_at_both_ends(starts: Instants, waits: Intervals) -> Intervals:
-    """The steps between consecutive dispatches, [n, 2].
+def fair_sample(starts: Instants, waits: Intervals, calls_a_step: float) -> Intervals:
+    """Of the steps between consecutive dispatches those of which was computed what was dispatched.
 
-    The host runs ahead of the device until it waits. Where it waits now and then, only the steps
-    between two waits are a fair sample: what was dispatched in them was also computed in them. The
-    step that holds a wait belongs to those before it, whose work it waits for.
+    The host runs ahead of the device until it waits. Between two waits all is fair; the step that
+    holds a wait belongs to those before it, whose work it waits for. Before the first wait and
+    after the last one, the steps are fair if the host is as far ahead at the end as at the begin:
+    so not the step that catches up with what was dispatched before the window, nor those that get
+    ahead again, up to RUN_AHEAD calls.
     """
     every: Intervals = np.stack([starts[:-1], starts[1:]], axis=1)
     held = waits[waits[:, 0] < starts.max(initial=0)]  # of the last step, the end is not known
-    if len(held) < 2:
+    if len(held) == 0:
         return every
-    fair: Intervals = every[(every[:, 0] >= held[0, 0]) & (every[:, 0] < held[-1, 0])]
-    return fair if len(fair) >= len(every) / 3 else every  # they came in a burst: an evaluation
+    ahead = math.ceil(RUN_AHEAD / max(1.0, calls_a_step))
+    first, last = held[0, 0], held[-1, 0]
+    before = every[every[:, 1] <= first]
+    between = every[(every[:, 0] >= first) & (every[:, 0] < last)]
+    after = every[every[:, 0] >= last][ahead:]
+    return np.concatenate([before if len(before) >= 2 * ahead else NOTHING, between, after])
 
 
 def standard_error_ms(kept: Intervals, waits: Intervals) -> float:

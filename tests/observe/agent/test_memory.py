@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from perfdoctor.observe.agent.memory import MOST, MemoryWatch, device_memory, rss_bytes, size_bytes
+from perfdoctor.schema.memory import MemorySample
 
 PROGRAM = """
 import sys
@@ -90,6 +91,13 @@ def array(number: int) -> SimpleNamespace:
     return SimpleNamespace(
         shape=(number,), dtype="int8", nbytes=number, is_deleted=lambda: number == 0
     )
+
+
+@pytest.mark.parametrize(("held", "grew"), [((), 0), ((5,), 0), ((5, 3), 0), ((5, 9, 8), 3)])
+def test_what_arrays_have_grown_by_since_the_first_sample(held: tuple[int, ...], grew: int) -> None:
+    watch = MemoryWatch()
+    watch.samples = [MemorySample(at_s=0.0, rss_bytes=0, array_bytes=each) for each in held]
+    assert watch.growth_bytes == grew
 
 
 def test_of_many_shapes_the_largest_are_kept() -> None:

@@ -174,7 +174,7 @@ def test_its_own_code_is_told(trained: Path) -> None:
 def test_its_memory_is_sampled_over_the_window(trained: Path) -> None:
     seen = recording(trained)
     instants = [sample["at_s"] for sample in seen["memory_samples"]]
-    assert len(instants) >= 3
+    assert len(instants) >= 2
     assert instants == sorted(instants)
     assert [8, 64] in [each["shape"] for each in seen["arrays"]]
     assert {len(each["counts"]) for each in seen["arrays"]} == {len(instants)}

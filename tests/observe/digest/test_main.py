@@ -53,4 +53,4 @@ def test_a_window_in_a_set_up_is_repeated() -> None:
 def test_a_program_that_compiles_for_ever_is_not_looked_at_again() -> None:
     for_ever = window(6.0, compiles=True, never_rests=True)
     assert next_window_s(SEEN, steps(8), for_ever) is None
-    assert next_window_s(SEEN, None, for_ever) == LONGER * 6.0
+    assert next_window_s(SEEN, None, for_ever) == LONGEST_S

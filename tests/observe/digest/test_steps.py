@@ -1,5 +1,6 @@
 from collections.abc import Iterable
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -9,7 +10,9 @@ from hypothesis import strategies as st
 from perfdoctor.observe.digest.intervals import NOTHING, Intervals, union
 from perfdoctor.observe.digest.steps import (
     OP_BY_OP,
+    RUN_AHEAD,
     code_of,
+    fair_sample,
     step_function,
     steps_of,
     weights_of,
@@ -195,9 +198,8 @@ def test_the_step_that_waits_for_those_before_it_belongs_to_them() -> None:
 
 
 def test_of_a_wait_in_a_step_that_did_not_end_nothing_is_known() -> None:
-    calls = union((at * MS, at * MS + MS // 2) for at in range(10))
-    steps = seen(timeline(calls, NOTHING, [(-10 * MS, -MS), (20 * MS, 30 * MS)]), recording())
-    assert steps.count == 9
+    steps = seen(timeline(DISPATCHES, NOTHING, [(220 * MS, 230 * MS)]), recording())
+    assert steps.count == COUNT
 
 
 def test_steps_that_something_compiled_in_are_left_out() -> None:
@@ -489,7 +491,46 @@ def test_a_thread_that_calls_now_and_then_is_no_other_caller() -> None:
 
 
 def test_a_burst_of_waits_does_not_choose_the_steps() -> None:
-    assert served(DISPATCHES, waits=every_step(1, 9, 6)).count == COUNT
+    calls = every_step(0, 1, 201)
+    assert served(calls, waits=every_step(1, 9, 6)).count == 200 - 1 - RUN_AHEAD
+
+
+def called_ahead(begin_ms: int, count: int) -> list[tuple[int, int]]:
+    """Calls of steps of 10 ms from a rest on: at once as long as that is possible, then each when
+    one is computed.
+    """
+    begins = [begin_ms * MS + max(2 * n, 10 * MS * (n - RUN_AHEAD)) for n in range(count)]
+    return [(begin, begin + 1) for begin in begins]
+
+
+@pytest.mark.parametrize("count", [10, 100])
+def test_after_the_last_wait_those_that_get_ahead_do_not_count(count: int) -> None:
+    calls = [(0, MS), *called_ahead(400, RUN_AHEAD + 1 + count)]
+    evaluation = [(6 * MS, 10 * MS), (390 * MS, 400 * MS)]
+    steps = seen(timeline(union(calls), union([(0, 2000 * MS)]), evaluation), recording())
+    assert steps.count == count
+    assert steps.time_ms == pytest.approx(10.0)
+
+
+def test_before_the_first_wait_the_step_that_catches_up_does_not_count() -> None:
+    calls = [*every_step(0, 1, 101).tolist(), *called_ahead(1325, 20)]
+    wait = [(1002 * MS, 1320 * MS)]
+    steps = seen(timeline(union(calls), union([(0, 2000 * MS)]), wait), recording())
+    assert steps.count == 100
+    assert steps.time_ms == pytest.approx(10.0)
+
+
+def test_a_burst_alone_tells_nothing() -> None:
+    calls = union([(-50 * MS, -49 * MS), *called_ahead(0, 20)])
+    assert steps_of(timeline(calls, NOTHING, [(-48 * MS, -2 * MS)]), recording()) is None
+
+
+def test_of_steps_of_several_calls_fewer_are_called_ahead() -> None:
+    starts = np.arange(101) * 10
+    wait = union([(5, 8)])
+    assert len(fair_sample(starts, wait, 1.0)) == 99 - RUN_AHEAD
+    assert len(fair_sample(starts, wait, 4.0)) == 99 - RUN_AHEAD / 4
+    assert len(fair_sample(starts, NOTHING, 4.0)) == 100
 
 
 def test_waits_of_one_of_several_threads_do_not_choose_the_steps() -> None:
@@ -533,6 +574,7 @@ def thousandfold(pairs: Pairs) -> Intervals:
 @given(
     calls=dispatch_calls(),
     waits=SPANS,
+    ahead=st.integers(0, 2),
     busy=SPANS,
     collections=SPANS,
     samples=st.lists(st.tuples(st.integers(0, 400_000), st.integers(0, 2)), max_size=50),
@@ -540,13 +582,15 @@ def thousandfold(pairs: Pairs) -> Intervals:
 def test_the_parts_of_a_step_add_up_to_its_time(
     calls: dict[str, Intervals],
     waits: Pairs,
+    ahead: int,
     busy: Pairs,
     collections: Pairs,
     samples: list[tuple[int, int]],
 ) -> None:
     run = recording(collections=[(1000 * start, 1000 * end) for start, end in collections])
     run.stacks, run.samples = [TRAINING, LOADING, SAVING], samples
-    steps = steps_of(timeline(calls, thousandfold(busy), thousandfold(waits)), run)
+    with patch("perfdoctor.observe.digest.steps.RUN_AHEAD", ahead):
+        steps = steps_of(timeline(calls, thousandfold(busy), thousandfold(waits)), run)
     assume(steps is not None)
     assert steps is not None
     assert parts_together_ms(steps) == pytest.approx(steps.time_ms)

@@ -1,0 +1,124 @@
+import math
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from perfdoctor.bench import road
+from perfdoctor.bench.launches import Side
+from perfdoctor.bench.road import (
+    ENOUGH,
+    MOST,
+    Request,
+    is_narrow,
+    launched,
+    save,
+    side_of,
+    why_nothing,
+)
+from perfdoctor.processes import Ward
+from perfdoctor.schema.benchmark import Benchmark, LaunchRecord
+from perfdoctor.schema.errors import NothingMeasured
+from perfdoctor.schema.launch import Launch
+from perfdoctor.schema.run import Failure
+from perfdoctor.trials.live import OutOfTime, PlayerEnded
+from tests.bench.made import benchmark, launch
+from tests.recorded import recorded
+
+HERE = Launch(("train.py",), dict(os.environ), output=1)
+SIDE = Side(HERE, "step")
+FAR_S = 1000.0
+
+
+def measuring(
+    monkeypatch: pytest.MonkeyPatch, *answers: LaunchRecord | PlayerEnded, takes_s: float = 1.0
+) -> Iterator[LaunchRecord]:
+    """What comes of launches that go so, within FAR_S of a clock of their own."""
+    clock, coming = SimpleNamespace(now=0.0), iter(answers)
+
+    def answer(ward: Ward, side: Side, until: float) -> LaunchRecord:
+        clock.now += takes_s
+        found = next(coming)
+        if isinstance(found, PlayerEnded):
+            raise found
+        return found
+
+    monkeypatch.setattr(time, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(road, "measured", answer)
+    with Ward() as ward:
+        yield from launched(SIDE, ward, FAR_S, lambda text: None)
+
+
+def test_launches_end_when_their_mean_is_known_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(list(measuring(monkeypatch, *[launch(mean_ms=5.0)] * 20))) == ENOUGH
+
+
+def test_launches_that_scatter_end_at_the_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    scattered = [launch(mean_ms=5.0 + number % 2) for number in range(20)]
+    assert len(list(measuring(monkeypatch, *scattered))) == MOST
+
+
+def test_no_launch_begins_that_could_not_end_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = list(measuring(monkeypatch, *[launch()] * 20, takes_s=0.4 * FAR_S))
+    assert len(found) == 2
+
+
+def test_a_later_launch_that_fails_leaves_what_was_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = list(measuring(monkeypatch, launch(), launch(), OutOfTime("the budget ended")))
+    assert len(found) == 2
+
+
+def test_a_first_launch_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(NothingMeasured, match="could not be timed: no data"):
+        list(measuring(monkeypatch, PlayerEnded("no data")))
+
+
+def test_few_launches_are_never_narrow() -> None:
+    assert not is_narrow([])
+    assert not is_narrow([launch()] * (ENOUGH - 1))
+    assert is_narrow([launch()] * ENOUGH)
+    assert not is_narrow([launch(mean_ms=5 * math.exp(0.1 * n)) for n in range(ENOUGH)])
+
+
+def test_the_side_is_the_observed_step_and_writes_nothing_of_its_own() -> None:
+    seen = recorded("healthy")
+    assert seen.steps is not None
+    side = side_of(HERE, seen)
+    assert (side.function, side.stride, side.launch.output) == (seen.steps.function, 1, None)
+    thrice = replace(seen.steps, calls={seen.steps.function: 2.96})
+    assert side_of(HERE, replace(seen, steps=thrice)).stride == 3
+    seldom = replace(seen.steps, calls={seen.steps.function: 0.2})
+    assert side_of(HERE, replace(seen, steps=seldom)).stride == 1
+
+
+def test_without_steps_there_is_no_side() -> None:
+    blind = replace(recorded("healthy"), steps=None, not_measured={"steps": "it ended at once"})
+    with pytest.raises(NothingMeasured, match="no training step was measured: it ended at once"):
+        side_of(HERE, blind)
+    assert why_nothing(replace(blind, not_measured={})).endswith("none was seen")
+    failure = Failure(stage="run", kind="raised", message="no such file", seconds=1.0)
+    assert why_nothing(replace(blind, failure=failure)).endswith("no such file")
+
+
+def test_numbers_are_kept_where_the_user_wants_them(tmp_path: Path) -> None:
+    found = benchmark(launch())
+    save(found, Request())
+    save(found, Request(save=tmp_path / "base.json"))
+    assert [each.name for each in tmp_path.iterdir()] == ["base.json"]
+    kept = (tmp_path / "base.json").read_bytes()
+    assert msgspec.json.decode(kept, type=Benchmark) == found
+
+
+@pytest.mark.parametrize(
+    ("request_", "runs"),
+    [(Request(), False), (Request("mlp.toml"), False), (Request("train.py"), True)],
+)
+def test_what_is_a_users_program(request_: Request, runs: bool) -> None:
+    assert request_.runs_script is runs
