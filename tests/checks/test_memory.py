@@ -77,6 +77,11 @@ def test_arrays_that_come_and_go_or_come_once_are_no_leak(counts: tuple[int, ...
     assert memory.check(sampled(counts)).kind == "ok"
 
 
+def test_a_leak_beside_arrays_on_their_way_through_a_step_is_one() -> None:
+    assert memory.rises((23, 29, 33, 34, 38, 37, 39))
+    assert not memory.rises((23, 29, 26, 30, 28, 33, 31))
+
+
 def test_a_leak_that_ends_memory_before_the_run_keeps_it_from_running() -> None:
     seen = trained(sampled((1, 101, 201, 301, 401, 501)), steps=100_000)
     outcome = memory.check(seen)

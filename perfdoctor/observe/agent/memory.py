@@ -1,5 +1,6 @@
 """Samples the memory of the observed process: its own, its jax.Arrays, its devices."""
 
+import ctypes
 import os
 from collections import Counter
 from pathlib import Path
@@ -76,6 +77,42 @@ def rss_bytes() -> int:
     except OSError:
         return 0
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def allocated_bytes() -> int:
+    """Memory that this process has allocated and not freed: resident memory without the gaps.
+
+    From glibc's `mallinfo2`; resident memory where there is none (before 2.33), or where another
+    allocator took glibc's place.
+    """
+    try:
+        account = ctypes.CDLL(None).mallinfo2
+    except (AttributeError, OSError):
+        return rss_bytes()
+    account.restype = Account
+    found: Account = account()
+    return (found.uordblks + found.hblkhd) or rss_bytes()
+
+
+class Account(ctypes.Structure):
+    """`struct mallinfo2` of malloc.h; of all arenas together."""
+
+    _fields_ = (
+        ("arena", ctypes.c_size_t),
+        ("ordblks", ctypes.c_size_t),
+        ("smblks", ctypes.c_size_t),
+        ("hblks", ctypes.c_size_t),
+        ("hblkhd", ctypes.c_size_t),
+        ("usmblks", ctypes.c_size_t),
+        ("fsmblks", ctypes.c_size_t),
+        ("uordblks", ctypes.c_size_t),
+        ("fordblks", ctypes.c_size_t),
+        ("keepcost", ctypes.c_size_t),
+    )
+    uordblks: int
+    """Bytes in use, of those in arenas."""
+    hblkhd: int
+    """Bytes in mappings of their own."""
 
 
 def memory_left_bytes() -> int:

@@ -21,7 +21,13 @@ from perfdoctor.injection.bootstrap import BROKEN, LEFT, Orders, keep_quiet, sto
 from perfdoctor.observe.agent.compilation import CACHE_HIT, CACHE_MISS, CompilationWatch
 from perfdoctor.observe.agent.executables import executables
 from perfdoctor.observe.agent.garbage import GarbageWatch
-from perfdoctor.observe.agent.memory import MemoryWatch, device_memory, memory_left_bytes, rss_bytes
+from perfdoctor.observe.agent.memory import (
+    MemoryWatch,
+    allocated_bytes,
+    device_memory,
+    memory_left_bytes,
+    rss_bytes,
+)
 from perfdoctor.observe.agent.messages import MessageWatch
 from perfdoctor.observe.agent.profiler import Profiler
 from perfdoctor.observe.agent.settings import settings
@@ -40,12 +46,15 @@ RESTLESS_S = 10.0
 UNSTEADY_WINDOWS = 2
 """So many times the window, where compilations take their part of it."""
 TRACE_SHARE = 0.25
-"""Of the memory that is left: a trace that has taken so much is ended early. On the CPU each small
-operation is an event, and a second of them takes up to 0.9 GB (measured, jax 0.10.2)."""
+"""Of the memory that is left: a window in which the process grew by so much is ended early. On the
+CPU each small operation is an event, and a second of them takes up to 0.9 GB; and where each step
+frees and allocates megabytes, events settle in the gaps, so that the heap grows by another one or
+two gigabytes (measured, jax 0.10.2 with glibc 2.36)."""
 TRACE_BYTES, SHORTEST_S = 300 * 2**20, 1.0
-"""A usual trace is ended too when it has taken so much after so long: steps of a millisecond make a
-million events a second, of which writing and reading take ten. Less is too little: 150 MiB made one
-of 16 healthy scripts ill (tests/clinic: grad_accum, which waits once in a second), 300 none."""
+"""A usual trace is ended too when its events take so much after so long: steps of a millisecond
+make a million events a second, of which writing and reading take ten. Less is too little: 150 MiB
+made one of 16 healthy scripts ill (tests/clinic: grad_accum, which waits once in a second), 300
+none."""
 MEMORY_SAMPLES, MEMORY_EVERY_S = 8, 0.3
 """Over a long window; in a short one less often, so that what a step holds for a moment does not
 hide what each some steps leave behind."""
@@ -230,7 +239,7 @@ class Watcher(threading.Thread):
     def _sample(self, start_ns: int, window_ns: int, *, usual: bool) -> None:
         """Sample the main thread's stack all through the window, and memory now and then."""
         due_ns = 0
-        before_bytes, available_bytes = rss_bytes(), self.recording.available_bytes
+        resident_before, allocated_before = rss_bytes(), allocated_bytes()
         on_cpu = self.jax.default_backend() == "cpu"
         while (passed_ns := time.time_ns() - start_ns) < window_ns:
             if self._ended.wait(SAMPLE_EVERY_S) or not self.profiler.tracing:
@@ -240,19 +249,17 @@ class Watcher(threading.Thread):
                 self.memory.sample(self.jax, passed_ns / 1e9)
                 due_ns += max(window_ns // MEMORY_SAMPLES, round(MEMORY_EVERY_S * 1e9))
                 own_bytes = self.memory.growth_bytes if on_cpu else 0
-                taken_bytes = rss_bytes() - before_bytes - own_bytes
-                passed_s = passed_ns / 1e9
-                if taken_bytes > trace_room_bytes(available_bytes, passed_s, usual=usual):
+                grown = rss_bytes() - resident_before - own_bytes
+                taken = allocated_bytes() - allocated_before - own_bytes
+                if grown > TRACE_SHARE * self.recording.available_bytes:
+                    return
+                if usual and ends_early(taken, passed_ns / 1e9):
                     return
 
 
-def trace_room_bytes(available_bytes: int, passed_s: float, *, usual: bool) -> float:
-    """What a trace may have taken by now.
-
-    `usual`: of a window of the usual length; another length was asked for, since one was too short.
-    """
-    most = TRACE_SHARE * available_bytes
-    return min(most, TRACE_BYTES) if usual and passed_s > SHORTEST_S else most
+def ends_early(taken_bytes: int, passed_s: float) -> bool:
+    """Whether the events of a usual trace are as many as we want to read."""
+    return passed_s > SHORTEST_S and taken_bytes > TRACE_BYTES
 
 
 def dump_programs(jax: Any, folder: Path) -> str:

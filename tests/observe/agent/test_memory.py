@@ -10,7 +10,14 @@ from typing import Any
 import psutil
 import pytest
 
-from perfdoctor.observe.agent.memory import MOST, MemoryWatch, device_memory, rss_bytes, size_bytes
+from perfdoctor.observe.agent.memory import (
+    MOST,
+    MemoryWatch,
+    allocated_bytes,
+    device_memory,
+    rss_bytes,
+    size_bytes,
+)
 from perfdoctor.schema.memory import MemorySample
 
 PROGRAM = """
@@ -139,3 +146,12 @@ def test_accelerators_report_what_their_allocator_knows() -> None:
     assert (first.in_use_bytes, first.peak_bytes, first.limit_bytes) == (3, 5, 10)
     assert (first.largest_free_bytes, first.pool_bytes) == (4, 8)
     assert (second.in_use_bytes, second.peak_bytes, second.limit_bytes) == (3, 3, None)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks glibc")
+def test_allocated_memory_is_what_was_not_freed() -> None:
+    before = allocated_bytes()
+    kept = [bytearray(2**20) for _ in range(32)]
+    assert 32 * 2**20 <= allocated_bytes() - before < 34 * 2**20
+    kept.clear()
+    assert allocated_bytes() - before < 2**20

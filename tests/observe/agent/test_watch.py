@@ -16,7 +16,7 @@ import pytest
 
 from perfdoctor.injection import injected
 from perfdoctor.injection.bootstrap import ATTACHED, BROKEN, STOP
-from perfdoctor.observe.agent.watch import TRACE_BYTES, dump_programs, trace_room_bytes
+from perfdoctor.observe.agent.watch import TRACE_BYTES, dump_programs, ends_early
 from perfdoctor.schema.digest import Digest
 
 LIMIT_S = 120.0
@@ -352,9 +352,7 @@ def test_where_jax_writes_programs_already_they_stay(tmp_path: Path) -> None:
     assert made == {}
 
 
-def test_a_trace_of_many_events_is_ended_after_a_second_unless_it_showed_too_few_steps() -> None:
-    plenty, little = 100 * TRACE_BYTES, TRACE_BYTES
-    assert trace_room_bytes(plenty, 0.5, usual=True) == plenty / 4
-    assert trace_room_bytes(plenty, 1.1, usual=True) == TRACE_BYTES
-    assert trace_room_bytes(plenty, 1.1, usual=False) == plenty / 4
-    assert trace_room_bytes(little, 1.1, usual=True) == little / 4
+def test_a_trace_of_many_events_is_ended_after_a_second() -> None:
+    assert ends_early(TRACE_BYTES + 1, 1.1)
+    assert not ends_early(TRACE_BYTES + 1, 0.9)
+    assert not ends_early(TRACE_BYTES, 1.9)
