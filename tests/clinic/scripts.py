@@ -29,7 +29,7 @@ from tests.clinic.truth import WHOLE_RUN, ratios
 from tests.saved import save
 
 BUDGET_S = 120
-ROUNDS = 2
+ROUNDS = 3
 NAME = "scripts"
 RESULTS = Path(__file__).parent / "results" / f"{NAME}.json"
 

@@ -30,7 +30,7 @@ from tests.clinic.patient import Patient, lay_out, patients
 SPEED = re.compile(r"(\d[\d,]*(?:\.\d*)?(?:e[+-]?\d+)?) examples/s")
 EPOCHS, FEWEST_EPOCHS = 4, 2
 """After the first, which compiles: enough of them, and enough once they took ENOUGH_S."""
-ENOUGH_S, LIMIT_S, GRACE_S = 12.0, 90.0, 5.0
+ENOUGH_S, LIMIT_S, GRACE_S = 8.0, 90.0, 5.0
 WHOLE_RUN = ("--epochs", "3")
 ERRORS = "stderr.txt"
 
