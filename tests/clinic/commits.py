@@ -88,8 +88,10 @@ def compared(name: str, expected: str | None, command: tuple[str, ...], folder: 
         capture_output=True,
         text=True,
     )
+    seconds = round(time.monotonic() - start, 1)
     if not answer.stdout:
-        raise RuntimeError(f"{name}: {answer.stderr}")
+        print(answer.stderr, file=sys.stderr)
+        return Row(name, expected, answer.returncode, None, 0, (), (), seconds)
     found = json.loads(answer.stdout)["comparison"]
     steps = [each["change"] for each in found["metrics"] if each["name"] == "step_time"]
     return Row(
@@ -100,7 +102,7 @@ def compared(name: str, expected: str | None, command: tuple[str, ...], folder: 
         pairs=found["pairs"],
         causes=tuple(found["causes"]),
         exact=tuple(each["name"] for each in found["exact"]),
-        seconds=round(time.monotonic() - start, 1),
+        seconds=seconds,
     )
 
 
