@@ -251,15 +251,22 @@ class Watcher(threading.Thread):
                 own_bytes = self.memory.growth_bytes if on_cpu else 0
                 grown = rss_bytes() - resident_before - own_bytes
                 taken = allocated_bytes() - allocated_before - own_bytes
-                if grown > TRACE_SHARE * self.recording.available_bytes:
-                    return
-                if usual and ends_early(taken, passed_ns / 1e9):
+                room = self.recording.available_bytes
+                if ends_early(grown, taken, room, passed_ns / 1e9, usual=usual):
                     return
 
 
-def ends_early(taken_bytes: int, passed_s: float) -> bool:
-    """Whether the events of a usual trace are as many as we want to read."""
-    return passed_s > SHORTEST_S and taken_bytes > TRACE_BYTES
+def ends_early(
+    grown_bytes: int, taken_bytes: int, available_bytes: int, passed_s: float, *, usual: bool
+) -> bool:
+    """Whether a trace leaves too little memory, or has as many events as we want to read.
+
+    `grown_bytes`: of the process; `taken_bytes`: of that, by events. `usual`: of a window of the
+    usual length; another length was asked for, since one was too short.
+    """
+    if grown_bytes > TRACE_SHARE * available_bytes:
+        return True
+    return usual and passed_s > SHORTEST_S and taken_bytes > TRACE_BYTES
 
 
 def dump_programs(jax: Any, folder: Path) -> str:

@@ -352,7 +352,20 @@ def test_where_jax_writes_programs_already_they_stay(tmp_path: Path) -> None:
     assert made == {}
 
 
-def test_a_trace_of_many_events_is_ended_after_a_second() -> None:
-    assert ends_early(TRACE_BYTES + 1, 1.1)
-    assert not ends_early(TRACE_BYTES + 1, 0.9)
-    assert not ends_early(TRACE_BYTES, 1.9)
+def test_a_trace_of_many_events_is_ended_after_a_second_unless_it_showed_too_few_steps() -> None:
+    many, plenty = TRACE_BYTES + 1, 100 * TRACE_BYTES
+    assert ends_early(many, many, plenty, 1.1, usual=True)
+    assert not ends_early(TRACE_BYTES, TRACE_BYTES, plenty, 1.9, usual=True)
+    assert not ends_early(many, many, plenty, 0.5, usual=True)
+    assert not ends_early(many, many, plenty, 1.1, usual=False)
+
+
+def test_a_heap_that_grows_in_gaps_does_not_end_a_trace_of_few_events() -> None:
+    assert not ends_early(10 * TRACE_BYTES, 0, 100 * TRACE_BYTES, 1.9, usual=True)
+
+
+@pytest.mark.parametrize("usual", [True, False])
+def test_a_trace_that_takes_a_quarter_of_the_memory_left_is_ended_at_once(usual: bool) -> None:
+    little = TRACE_BYTES
+    assert ends_early(little // 4 + 1, 0, little, 0.1, usual=usual)
+    assert not ends_early(little // 4, 0, little, 0.1, usual=usual)
