@@ -58,7 +58,8 @@ class Place(Struct, frozen=True, kw_only=True):
 
 
 class Steps(Struct, frozen=True, kw_only=True):
-    """The training steps of the traced window; times are means over its steps.
+    """The training steps of the traced window; times are means over its steps, as they would be
+    without the trace as far as that could be told (`slowed`).
 
     A step's time is divided once by what the device did and, where it was idle, by what the main
     thread did: `device_busy_ms` + the six `exposed_*` parts = `time_ms`.
@@ -74,6 +75,8 @@ class Steps(Struct, frozen=True, kw_only=True):
     p95_ms: float
     standard_error_ms: float
     """Of the mean, from ten consecutive blocks, so that slow drifts count."""
+    slowed: float = 1.0
+    """Times that the steps took longer for being traced; all times here are without that."""
     device_busy_ms: float
     exposed_etl_ms: float
     """The device idle, the main thread in data loading."""

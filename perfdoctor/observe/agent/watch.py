@@ -41,6 +41,10 @@ LOOK_EVERY_S = 0.05
 """Before it: how often to look whether compilation has come to rest."""
 QUIET_S = 1.0
 """So long without a compilation the run counts as steady."""
+SETTLED_S, GLANCE_S, GAP_S = 0.2, 0.06, 0.7
+"""So long after a compilation a trace of a few steps is taken, and so long at least the program
+then runs without one: XLA numbers the runs of a program, so that the digest can tell from that
+glance and the window how fast it runs while nothing is traced."""
 RESTLESS_S = 10.0
 """So long a run that compiles one function again and again is given to come to rest."""
 UNSTEADY_WINDOWS = 2
@@ -168,10 +172,29 @@ class Watcher(threading.Thread):
         beside.rename(self.folder / "recording.json")
 
     def _wait_until_steady(self) -> None:
+        """And take a glance before, so early that the program has run without a trace since."""
+        shutil.rmtree(self.folder / "glance", ignore_errors=True)  # of the window before
+        glanced_ns = 0
         while not self._ended.wait(LOOK_EVERY_S):
-            late = time.time_ns() > self.steady_by_ns
-            if (late or self._steady() or self._restless()) and not self.profiler.taken:
+            if self.profiler.taken:
+                continue
+            enough = time.time_ns() > self.steady_by_ns or self._steady() or self._restless()
+            since_s, quiet_s = (time.time_ns() - glanced_ns) / 1e9, self.compilation.quiet_for_s()
+            if since_s < quiet_s:  # nothing compiled since the glance
+                if enough and since_s > GAP_S:
+                    return
+            elif quiet_s > SETTLED_S:
+                self._glance()
+                glanced_ns = time.time_ns()
+            elif enough:
                 return
+
+    def _glance(self) -> None:
+        """Trace a few steps."""
+        shutil.rmtree(self.folder / "glance", ignore_errors=True)
+        if self.profiler.start(self.folder / "glance"):
+            self._ended.wait(GLANCE_S)
+            self.profiler.stop()
 
     def _steady(self) -> bool:
         return self.compilation.quiet_for_s() > QUIET_S

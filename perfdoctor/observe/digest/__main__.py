@@ -35,7 +35,7 @@ def digest(folder: Path) -> Digest:
     recording = msgspec.json.decode((folder / "recording.json").read_bytes(), type=Recording)
     missing = dict(recording.failures)
     seen = seen_in(folder, recording)
-    steps = steps_of(seen, recording) if seen else None
+    steps = steps_of(seen, recording, timeline.read(folder / "glance")) if seen else None
     step_program, executable = None, None
     if recording.window is None:
         why = "the run ended before it was steady; give it more steps"

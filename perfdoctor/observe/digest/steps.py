@@ -20,6 +20,7 @@ from perfdoctor.observe.digest.intervals import (
 )
 from perfdoctor.observe.digest.places import Activity, Code, waiting_library
 from perfdoctor.observe.digest.timeline import Timeline
+from perfdoctor.observe.digest.untraced import Toll, toll_of
 from perfdoctor.schema.recording import CompileEvent, Frame, Recording
 from perfdoctor.schema.run import Place, Steps
 
@@ -47,8 +48,13 @@ BLOCKS = 10
 """Blocks of consecutive steps from which the standard error is taken."""
 
 
-def steps_of(timeline: Timeline, recording: Recording) -> Steps | None:
-    """The steps of the traced window; None if no repeated dispatch was seen in it."""
+def steps_of(
+    timeline: Timeline, recording: Recording, glance: Timeline | None = None
+) -> Steps | None:
+    """The steps of the traced window; None if no repeated dispatch was seen in it.
+
+    `glance`: a short trace before it, by which times are told as they are without any trace.
+    """
     window = recording.window
     weights = weights_of(timeline, recording)
     function = step_function(weights)
@@ -66,6 +72,10 @@ def steps_of(timeline: Timeline, recording: Recording) -> Steps | None:
     lengths_ms = (kept[:, 1] - kept[:, 0]) / 1e6
     count, included = len(kept), union(kept)
     window_steps = (window.end_ns - window.start_ns) / 1e6 / lengths_ms.mean()
+    usual_ms = lengths_ms[~outlying(lengths_ms)].mean()
+    usual_share = float(usual_ms * 1e6 / (every[:, 1] - every[:, 0]).mean())
+    toll = toll_of(glance, timeline, function, usual_share, included)
+    lengths_ms *= toll.share
     return Steps(
         function=function,
         count=count,
@@ -75,8 +85,9 @@ def steps_of(timeline: Timeline, recording: Recording) -> Steps | None:
         p95_ms=float(np.quantile(lengths_ms, 0.95)),
         outliers=int(outlying(lengths_ms).sum()),
         outlier_share=float(lengths_ms[outlying(lengths_ms)].sum() / lengths_ms.sum()),
-        standard_error_ms=standard_error_ms(kept, timeline.waits),
-        cpu_ms=float(window.cpu_s * 1e3 / window_steps),
+        standard_error_ms=toll.share * standard_error_ms(kept, timeline.waits),
+        slowed=1 / toll.share,
+        cpu_ms=float(toll.share * window.cpu_s * 1e3 / window_steps),
         dispatches=sum(calls_in(timeline, included).values()) / count,
         calls={name: n / count for name, n in calls_in(timeline, included).most_common(MOST)},
         work={name: weight / sum(weights.values()) for name, weight in weights.items() if weight},
@@ -85,16 +96,16 @@ def steps_of(timeline: Timeline, recording: Recording) -> Steps | None:
         began_s=(window.start_ns - recording.start_ns) / 1e9,
         window_s=(window.end_ns - window.start_ns) / 1e9,
         threads=len(callers),
-        call_ms=call_ms(callers) if len(callers) > 1 else 0.0,
+        call_ms=toll.share * call_ms(callers) if len(callers) > 1 else 0.0,
         waits=inside(timeline.waits, included) / count,
         uploads=inside(timeline.uploads, included) / count,
         upload_ms=total_ms(intersection(timeline.copies, included)) / count,
         callbacks=inside(timeline.callbacks, included) / count,
         callback_ms=total_ms(intersection(union(timeline.callbacks), included)) / count,
         operations=int(contains(included, timeline.operations).sum()) / count,
-        copy_ms=total_ms(intersection(timeline.device_copies, included)) / count,
+        copy_ms=toll.net_ms(intersection(timeline.device_copies, included)) / count,
         busy_shares=busy_shares(timeline, included, recording.devices),
-        **parts(timeline, function, recording, included, count),  # type: ignore[arg-type]
+        **parts(timeline, function, recording, toll, included, count),  # type: ignore[arg-type]
     )
 
 
@@ -251,7 +262,12 @@ def calls_in(timeline: Timeline, included: Intervals) -> Counter[str]:
 
 
 def parts(
-    timeline: Timeline, function: str, recording: Recording, included: Intervals, count: int
+    timeline: Timeline,
+    function: str,
+    recording: Recording,
+    toll: Toll,
+    included: Intervals,
+    count: int,
 ) -> dict[str, object]:
     """The fields of `Steps` that divide the time of `count` steps, `included` in all."""
     gc = intersection(union([(c.start_ns, c.end_ns) for c in recording.collections]), included)
@@ -268,10 +284,10 @@ def parts(
     activities = np.asarray([code.activity(stack) for stack in recording.stacks], object)
     sampled_as = activities[numbers] if len(numbers) else np.zeros(0, object)
 
-    def share_ms(activity: Activity, where: Intervals) -> float:
+    def share(activity: Activity, where: Intervals) -> float:
         """Of the host's time in `where`, that in an activity, by the share of the samples."""
         seen = contains(where, instants)
-        return total_ms(where) * float((sampled_as[seen] == activity).mean()) if seen.any() else 0.0
+        return float((sampled_as[seen] == activity).mean()) if seen.any() else 0.0
 
     def stacks_of(where: Intervals) -> list[list[Frame]]:
         return [recording.stacks[number] for number in numbers[contains(where, instants)]]
@@ -283,21 +299,22 @@ def parts(
         return code.places([recording.stacks[number] for number in numbers[chosen]], sampled)
 
     exposed_host = intersection(host, idle)
-    exposed_etl_ms = share_ms("loading", exposed_host)
-    exposed_logging_ms = share_ms("logging", exposed_host)
+    exposed_host_ms = toll.net_ms(exposed_host)
+    exposed_etl_ms = exposed_host_ms * share("loading", exposed_host)
+    exposed_logging_ms = exposed_host_ms * share("logging", exposed_host)
     sampled = max(1, int(contains(included, instants).sum()))
     return {
-        "device_busy_ms": total_ms(busy) / count,
+        "device_busy_ms": toll.net_ms(busy) / count,
         "exposed_etl_ms": exposed_etl_ms / count,
-        "exposed_dispatch_ms": total_ms(intersection(dispatch, idle)) / count,
-        "exposed_wait_ms": total_ms(intersection(wait, idle)) / count,
-        "exposed_gc_ms": total_ms(intersection(gc, idle)) / count,
+        "exposed_dispatch_ms": toll.net_ms(intersection(dispatch, idle)) / count,
+        "exposed_wait_ms": toll.net_ms(intersection(wait, idle)) / count,
+        "exposed_gc_ms": toll.net_ms(intersection(gc, idle)) / count,
         "exposed_logging_ms": exposed_logging_ms / count,
-        "exposed_other_ms": (total_ms(exposed_host) - exposed_etl_ms - exposed_logging_ms) / count,
-        "etl_ms": share_ms("loading", host) / count,
-        "dispatch_ms": total_ms(dispatch) / count,
-        "wait_ms": total_ms(wait) / count,
-        "gc_ms": total_ms(gc) / count,
+        "exposed_other_ms": (exposed_host_ms - exposed_etl_ms - exposed_logging_ms) / count,
+        "etl_ms": toll.net_ms(host, timeline.events) * share("loading", host) / count,
+        "dispatch_ms": toll.net_ms(dispatch) / count,
+        "wait_ms": toll.net_ms(wait) / count,
+        "gc_ms": toll.net_ms(gc, timeline.events) / count,
         "etl_places": places(host, "loading"),
         "wait_places": places(wait),
         "waits_in": waiting_library(stacks_of(wait)),

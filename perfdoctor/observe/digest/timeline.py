@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxlib import _profile_data
@@ -26,12 +26,42 @@ UPLOAD, COPY = "DevicePut", "H2D Dispatch"
 """A host array that becomes an argument; the copy itself, where it is made by another thread."""
 CALLBACK = re.compile(r"^(pure_callback|io_callback|debug_callback|debug_print)[.\d]*$")
 """XLA names the operation that calls back to Python by the primitive of JAX."""
+RUN_KEYS = {"hlo_module", "program_id", "run_id"}
+"""What XLA tells of an operation: its program, and which run of that."""
+EDGE = 50
+"""Events of one name that are asked for their run, at the begin of a trace and at its end."""
 DEVICE_COPY = re.compile(r"^copy(\.\d+)?$")
 GPU_PLANE = re.compile(r"^/device:\w+:(\d+)")
 
 
 Busy = defaultdict[int, list[Intervals]]
 """By device: spans in which it computed, which may overlap."""
+
+
+class Operation(NamedTuple):
+    """An operation of a program on the CPU."""
+
+    module: str
+    """XLA's name for the program."""
+    program: int
+    """Its number: programs of one function for several shapes have the same name."""
+    name: str
+
+
+class Run(NamedTuple):
+    """A run of a program; XLA numbers those of each one after another, traced or not."""
+
+    number: int
+    begin_ns: int
+    """Of the operation by which the run is known."""
+
+
+class Runs(NamedTuple):
+    """The first and the last run that began an operation, and how often it did so in all."""
+
+    first: Run
+    last: Run
+    events: int
 
 
 @dataclass(frozen=True)
@@ -73,6 +103,10 @@ class Timeline:
     """The steps that the program itself marks with `StepTraceAnnotation`."""
     busy_by_device: tuple[Intervals, ...] = ()
     """In the order of the devices' numbers; none where the trace does not tell them apart."""
+    events: Instants = field(default_factory=lambda: np.empty(0, np.int64))
+    """When each event of the main thread began."""
+    runs: dict[Operation, Runs] = field(default_factory=dict)
+    """By operation, of programs on the CPU; jax 0.8 tells none."""
 
 
 def read(trace: Path) -> Timeline | None:
@@ -115,6 +149,8 @@ def read(trace: Path) -> Timeline | None:
         busy_by_device=tuple(
             union(together(busy[number])) for number in range(max(busy, default=-1) + 1)
         ),
+        events=np.sort(together(spans for thread in main for spans in thread.spans.values())[:, 0]),
+        runs=runs_of(hosts),
     )
 
 
@@ -180,7 +216,7 @@ def computing(threads: Sequence[Thread]) -> Busy:
     """When each CPU device computed, by the operations and executions of the host's threads."""
     ran = [executions(thread) for thread in threads]
     several = len(set[int]().union(*(set(devices.tolist()) for _, devices in ran))) > 1
-    names = set[str]().union(*(thread.spans for thread in threads))
+    names = operations_in(threads)
     busy: Busy = defaultdict(list)
 
     def add(spans: Intervals, devices: Instants) -> None:
@@ -190,7 +226,7 @@ def computing(threads: Sequence[Thread]) -> Busy:
     for thread, (instants, devices) in zip(threads, ran, strict=True):
         begins = [np.empty(0, np.int64)]
         for name, spans in thread.spans.items():
-            if OPERATION_END + name in names:
+            if name in names:
                 begins.append(spans[:, 0])
                 numbers = devices_of(thread.events[name]) if several else np.zeros(len(spans), int)
                 add(spans, numbers)
@@ -203,14 +239,42 @@ def computing(threads: Sequence[Thread]) -> Busy:
 
 def operations_of(threads: Iterable[Thread], accelerators: Iterable[Thread]) -> Instants:
     """The begin of each operation, of the host's threads and of accelerators."""
-    names = set[str]().union(*(thread.spans for thread in threads))
+    names = operations_in(threads)
     begun = together(
         [
-            named(threads, lambda name: OPERATION_END + name in names),
+            named(threads, names.__contains__),
             named(accelerators, lambda name: True),
         ]
     )
     return np.sort(begun[:, 0])
+
+
+def operations_in(threads: Iterable[Thread]) -> set[str]:
+    """The names of all operations: an event that is one has another at its end."""
+    names = set[str]().union(*(thread.spans for thread in threads))
+    return {name for name in names if OPERATION_END + name in names}
+
+
+def runs_of(threads: Sequence[Thread]) -> dict[Operation, Runs]:
+    """The runs of each program, by each of its operations.
+
+    Several programs may have operations of the same name: of each name the first and the last
+    events are looked at, so that a program that runs seldom may be missing.
+    """
+    found: dict[Operation, Runs] = {}
+    for name in operations_in(threads):
+        having = [thread for thread in threads if name in thread.events]
+        events = [event for thread in having for event in thread.events[name]]
+        begins = together(thread.spans[name] for thread in having)[:, 0]
+        order = np.argsort(begins, kind="stable")
+        for index in dict.fromkeys([*order[:EDGE].tolist(), *order[-EDGE:].tolist()]):
+            stats = dict(events[index].stats)
+            if stats.keys() >= RUN_KEYS:
+                operation = Operation(str(stats["hlo_module"]), int(stats["program_id"]), name)
+                run = Run(int(stats["run_id"]), int(begins[index]))
+                first = found[operation].first if operation in found else run
+                found[operation] = Runs(first, run, len(events))
+    return found
 
 
 def executions(thread: Thread) -> tuple[Instants, Instants]:

@@ -16,7 +16,8 @@ import pytest
 
 from perfdoctor.injection import injected
 from perfdoctor.injection.bootstrap import ATTACHED, BROKEN, STOP
-from perfdoctor.observe.agent.watch import TRACE_BYTES, dump_programs, ends_early
+from perfdoctor.observe.agent.watch import GAP_S, TRACE_BYTES, dump_programs, ends_early
+from perfdoctor.observe.digest import timeline
 from perfdoctor.schema.digest import Digest
 
 LIMIT_S = 120.0
@@ -161,6 +162,16 @@ def test_a_training_run_is_traced_when_steady_and_then_asked_to_stop(trained: Pa
     assert seen["live_objects"] > 1000
     assert list((trained / "recording" / "trace").rglob("*.xplane.pb"))
     assert not (trained / "recording" / "open-2").exists()
+
+
+def test_a_glance_was_taken_before_the_window(trained: Path) -> None:
+    folder = trained / "recording"
+    glance, window = (timeline.read(folder / name) for name in ("glance", "trace"))
+    assert glance is not None and window is not None
+    for each in glance.runs.keys() & window.runs.keys():  # jax 0.8 tells of none
+        earlier, later = glance.runs[each].last, window.runs[each].first
+        assert earlier.number < later.number
+        assert later.begin_ns - earlier.begin_ns > GAP_S * 1e9
 
 
 def test_its_own_code_is_told(trained: Path) -> None:

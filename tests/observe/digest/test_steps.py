@@ -560,7 +560,7 @@ SPANS = st.lists(st.tuples(st.integers(0, 400), st.integers(0, 400)), max_size=1
 
 @st.composite
 def dispatch_calls(draw: st.DrawFn) -> dict[str, Intervals]:
-    lengths = draw(st.lists(st.integers(2, 60), min_size=6, max_size=12))
+    lengths = draw(st.lists(st.integers(2, 40), min_size=10, max_size=16))
     starts = np.cumsum(lengths)
     spans = [(int(s), int(s) + draw(st.integers(1, n - 1))) for s, n in zip(starts, lengths[1:])]  # noqa: B905
     return {"step": thousandfold(spans), "other": thousandfold(draw(SPANS))}

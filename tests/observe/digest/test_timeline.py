@@ -14,8 +14,12 @@ from perfdoctor.observe.digest.intervals import NOTHING, complement, total_ms, u
 from perfdoctor.observe.digest.timeline import (
     AWAIT,
     BEGIN,
+    EDGE,
     END,
     OPERATION_END,
+    Operation,
+    Run,
+    Runs,
     Thread,
     Timeline,
     computing,
@@ -25,6 +29,7 @@ from perfdoctor.observe.digest.timeline import (
     profile_start_ns,
     read,
     regions,
+    runs_of,
     spans_of,
     step_marks,
     thread_of,
@@ -85,7 +90,7 @@ jax.profiler.stop_trace()
 """
 
 
-def event(name: str, start: int, end: int, **stats: int) -> SimpleNamespace:
+def event(name: str, start: int, end: int, **stats: object) -> SimpleNamespace:
     return SimpleNamespace(name=name, start_ns=start, duration_ns=end - start, stats=stats.items())
 
 
@@ -310,6 +315,47 @@ def test_the_main_thread_is_the_one_that_calls_most(traced: Timeline) -> None:
 def test_each_thread_has_its_own_calls(traced: Timeline) -> None:
     calls = [{name: len(spans) for name, spans in each.items()} for each in traced.by_thread]
     assert calls == [{"step": 20, "heavy": 1}, {"predict": 12}, {"predict": 7}]
+
+
+def test_runs_of_a_program_are_numbered_one_after_another(traced: Timeline) -> None:
+    if not traced.runs:
+        pytest.skip("jax 0.8 tells of no operations")
+    of_step = {each: runs for each, runs in traced.runs.items() if each.module == "jit_step"}
+    (once, *_) = sorted(of_step, key=lambda each: of_step[each].events)
+    first, last, events = of_step[once]
+    assert (last.number - first.number, events) == (19, 20)
+    assert first.begin_ns < last.begin_ns
+
+
+def operation(name: str, at: int, run: int, program: int = 1) -> list[SimpleNamespace]:
+    stats = {"hlo_module": f"jit_{program}", "program_id": program, "run_id": run}
+    return [event(name, at, at + 5, **stats), event(f"end: {name}", at + 5, at + 5)]
+
+
+def test_runs_are_told_by_each_operation_wherever_it_ran() -> None:
+    inline = thread_of([*operation("dot.1", 100, 7), *operation("dot.1", 300, 9)], 1000)
+    pool = thread_of([*operation("dot.1", 200, 8), *operation("add", 210, 8)], 1000)
+    assert runs_of([inline, pool]) == {
+        Operation("jit_1", 1, "dot.1"): Runs(Run(7, 1100), Run(9, 1300), 3),
+        Operation("jit_1", 1, "add"): Runs(Run(8, 1210), Run(8, 1210), 1),
+    }
+
+
+def test_programs_whose_operations_have_the_same_name_are_told_apart() -> None:
+    mixed = [
+        each
+        for number in range(2 * EDGE)
+        for program in (1, 2)
+        for each in operation("dot", 20 * number + program, number // program, program)
+    ]
+    found = runs_of([thread_of(mixed, 0)])
+    first, second = found[Operation("jit_1", 1, "dot")], found[Operation("jit_2", 2, "dot")]
+    assert (first.first.number, first.last.number) == (0, 2 * EDGE - 1)
+    assert (second.first.number, second.last.number) == (0, EDGE - 1)
+
+
+def test_an_operation_without_a_run_tells_none() -> None:
+    assert runs_of([thread_of([event("dot", 1, 2), event("end: dot", 2, 2)], 0)]) == {}
 
 
 def test_the_programs_own_marks_are_its_steps(traced: Timeline) -> None:

@@ -1,0 +1,112 @@
+"""What a trace adds to the steps in its window, so that it can be taken away from them.
+
+A trace slows a program down. On the CPU each small operation is two events, and where a step frees
+and allocates megabytes, events settle in the gaps, so that each step is given memory that the
+kernel has to clear: steps of tests/clinic take 1.0 to 2.3 times as long while they are traced. XLA
+numbers the runs of a program, traced or not. So a glance before the window tells how many runs lay
+between the two, and how long one takes that is not traced.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from perfdoctor.observe.digest.executable import module_name
+from perfdoctor.observe.digest.intervals import (
+    Instants,
+    Intervals,
+    complement,
+    contains,
+    intersection,
+    total_ms,
+)
+from perfdoctor.observe.digest.timeline import Operation, Run, Timeline
+
+FEWEST_RUNS = 5
+"""Between glance and window, and in the window; fewer tell no mean."""
+NEARLY_ALL = 0.9
+"""Of a function's runs in the window: so many are of programs that ran in the glance too. Of more
+programs, one for each shape of a batch, others may have run before the window than in it."""
+LEAST = 0.3
+"""Of a traced time; where it seems to be even less, the program did something else before."""
+
+
+@dataclass(frozen=True)
+class Toll:
+    """What the events of a trace cost the program."""
+
+    share: float
+    """What a step takes without a trace, of what it takes with one."""
+    event_ms: float
+    """Each event that makes a step longer; see `lengthening`."""
+    lengthening: Instants
+
+    def net_ms(self, where: Intervals, events: Instants | None = None) -> float:
+        """How long the intervals are together, without their events.
+
+        `events`: those that make them longer, if they are others than those of the step.
+        """
+        traced_ms = total_ms(where)
+        counted = self.lengthening if events is None else events
+        toll_ms = self.event_ms * int(contains(where, counted).sum()) if self.event_ms else 0.0
+        return max(LEAST * traced_ms, traced_ms - toll_ms)
+
+
+def toll_of(
+    glance: Timeline | None, seen: Timeline, function: str, usual_share: float, included: Intervals
+) -> Toll:
+    """Of the trace of steps, by a glance at the same program before.
+
+    `usual_share`: what a step takes that is no outlier, of what one takes in the mean. If an
+    evaluation or a checkpoint lay between glance and window, the toll comes out too low, and never
+    too high. `included`: all the time of the steps that count.
+    """
+    lengthening = events_that_lengthen(seen, included)
+    share = untraced_share(glance, seen, function) if glance is not None else None
+    share = min(1.0, share / usual_share) if share is not None else 1.0
+    if share < LEAST:
+        share = 1.0
+    return Toll(share, (1 - share) * total_ms(included) / max(1, len(lengthening)), lengthening)
+
+
+def events_that_lengthen(seen: Timeline, included: Intervals) -> Instants:
+    """The events of the device where it computes, two an operation, and of the main thread where
+    the device is idle: what both do at the same time makes a step longer only once.
+    """
+    busy = intersection(seen.busy, included)
+    device = seen.operations[contains(busy, seen.operations)]
+    host = seen.events[contains(complement(busy, included), seen.events)]
+    return np.sort(np.concatenate([device, device, host]))
+
+
+def untraced_share(glance: Timeline, seen: Timeline, function: str) -> float | None:
+    """From one run of a function's programs to the next: between glance and window, of in it.
+
+    None where it can't be told, since those that ran in the glance too, and often enough, do not
+    make nearly all runs of the window.
+    """
+    programs: defaultdict[int, list[Operation]] = defaultdict(list)
+    for each in seen.runs:
+        if each.module == module_name(function):
+            programs[each.program].append(each)
+    made = told = before_a_ns = inside_a_ns = 0.0
+    for operations in programs.values():
+        first, last, _ = seen.runs[operations[0]]
+        made += last.number - first.number
+        common = [each for each in operations if each in glance.runs]
+        if not common:
+            continue
+        # one that is not repeated within a run, if there is any
+        chosen = min(common, key=lambda each: (seen.runs[each].events, each.name))
+        earlier, (first, last, _) = glance.runs[chosen].last, seen.runs[chosen]
+        if min(first.number - earlier.number, last.number - first.number) >= FEWEST_RUNS:
+            told += last.number - first.number
+            before_a_ns += runs_a_ns(earlier, first)
+            inside_a_ns += runs_a_ns(first, last)
+    return inside_a_ns / before_a_ns if told and told >= NEARLY_ALL * made else None
+
+
+def runs_a_ns(earlier: Run, later: Run) -> float:
+    """How many runs of a program begin in a nanosecond."""
+    return (later.number - earlier.number) / (later.begin_ns - earlier.begin_ns)
