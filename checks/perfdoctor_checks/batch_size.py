@@ -62,10 +62,11 @@ LARGE = 512
 OPERATION_MS, BYTES_A_MS, MOST_FIXED = 1.5e-3, 10e6, 0.8
 """An operation takes at least so long on a CPU however small it is; memory passes so much in a
 millisecond; and never more of the device's time than this is taken for fixed."""
-FLOPS_A_MS, TRAFFIC_A_MS, PASSES = 25e6, 5e6, 7
+FLOPS_A_MS, TRAFFIC_A_MS, PASSES = 100e6, 5e6, 7
 """Of a core: arithmetic and bytes in a millisecond; how often a step of Adam reads or writes its
 state. Measured on two cores with AVX-512, as differences between the small and the usual batches of
-three scripts of tests/clinic (gan, nnx_vision, eqx_lm): 15 to 55 GFLOP/s a core, 4 to 5 GB/s."""
+four scripts of tests/clinic (gan, nnx_vision, eqx_lm, scan_rl) without a trace: 4 to 5 GB/s explain
+all but the steps of gan, which leave 70 to 130 GFLOP/s a core."""
 LOADING_MS = 0.3
 """What a loader in Python does once a batch, however many examples it has: drawing, stacking."""
 MIB = 2**20

@@ -44,6 +44,9 @@ RUN_AHEAD = 32
 """Calls that jax's CPU client lets the host be ahead of what is computed."""
 OUTLYING = 3
 """Times the median."""
+BURST_MS = 40.0
+"""Page faults that a trace brings about come in bursts: outliers up to 35 ms in scripts of
+tests/clinic, whose evaluations take 90 and more. Shorter ones are the trace's."""
 BLOCKS = 10
 """Blocks of consecutive steps from which the standard error is taken."""
 
@@ -72,7 +75,7 @@ def steps_of(
     lengths_ms = (kept[:, 1] - kept[:, 0]) / 1e6
     count, included = len(kept), union(kept)
     window_steps = (window.end_ns - window.start_ns) / 1e6 / lengths_ms.mean()
-    usual_ms = lengths_ms[~outlying(lengths_ms)].mean()
+    usual_ms = lengths_ms[~outlying(lengths_ms) | (lengths_ms < BURST_MS)].mean()
     usual_share = float(usual_ms * 1e6 / (every[:, 1] - every[:, 0]).mean())
     toll = toll_of(glance, timeline, function, usual_share, included)
     lengths_ms *= toll.share

@@ -2,7 +2,7 @@
 
 A trace slows a program down. On the CPU each small operation is two events, and where a step frees
 and allocates megabytes, events settle in the gaps, so that each step is given memory that the
-kernel has to clear: steps of tests/clinic take 1.0 to 2.3 times as long while they are traced. XLA
+kernel has to clear: steps of tests/clinic take 1.0 to 5 times as long while they are traced. XLA
 numbers the runs of a program, traced or not. So a glance before the window tells how many runs lay
 between the two, and how long one takes that is not traced.
 """
@@ -28,8 +28,9 @@ FEWEST_RUNS = 5
 NEARLY_ALL = 0.9
 """Of a function's runs in the window: so many are of programs that ran in the glance too. Of more
 programs, one for each shape of a batch, others may have run before the window than in it."""
-LEAST = 0.3
-"""Of a traced time; where it seems to be even less, the program did something else before."""
+LEAST = 0.1
+"""Of a traced time, 0.2 to 1 in tests/clinic; where it seems to be less, the program did something
+else before."""
 
 
 @dataclass(frozen=True)
@@ -92,21 +93,26 @@ def untraced_share(glance: Timeline, seen: Timeline, function: str) -> float | N
             programs[each.program].append(each)
     made = told = before_a_ns = inside_a_ns = 0.0
     for operations in programs.values():
-        first, last, _ = seen.runs[operations[0]]
-        made += last.number - first.number
         common = [each for each in operations if each in glance.runs]
-        if not common:
-            continue
         # one that is not repeated within a run, if there is any
-        chosen = min(common, key=lambda each: (seen.runs[each].events, each.name))
-        earlier, (first, last, _) = glance.runs[chosen].last, seen.runs[chosen]
-        if min(first.number - earlier.number, last.number - first.number) >= FEWEST_RUNS:
-            told += last.number - first.number
-            before_a_ns += runs_a_ns(earlier, first)
-            inside_a_ns += runs_a_ns(first, last)
+        chosen = min(common or operations, key=lambda each: (seen.runs[each].events, each.name))
+        first, last, _ = seen.runs[chosen]
+        inside = runs_between(first, last)
+        made += inside
+        if common and inside >= FEWEST_RUNS:
+            earlier = glance.runs[chosen].last
+            if runs_between(earlier, first) >= FEWEST_RUNS:
+                told += inside
+                before_a_ns += runs_a_ns(earlier, first)
+                inside_a_ns += runs_a_ns(first, last)
     return inside_a_ns / before_a_ns if told and told >= NEARLY_ALL * made else None
+
+
+def runs_between(earlier: Run, later: Run) -> int:
+    """From one run of a program to another; their numbers have 32 bits."""
+    return (later.number - earlier.number) % 2**32
 
 
 def runs_a_ns(earlier: Run, later: Run) -> float:
     """How many runs of a program begin in a nanosecond."""
-    return (later.number - earlier.number) / (later.begin_ns - earlier.begin_ns)
+    return runs_between(earlier, later) / (later.begin_ns - earlier.begin_ns)
