@@ -47,7 +47,7 @@ from perfdoctor import (
 ID = "host-sync"
 NEEDS = ("steps",)
 OFTEN = 0.5
-"""Waits a step: a loss read every second step still ends most of the overlap."""
+"""Of the steps that wait: a loss read every second step still ends most of the overlap."""
 LEAST_GAIN = 1.01
 """Below it, the host has nothing to do that the device could hide."""
 RARELY = 50
@@ -60,8 +60,9 @@ def check(observation: Observation) -> Outcome:
     if steps.threads > 1:
         return not_applicable("several threads call the model, and each needs its result")
     evidence = facts(steps)
-    if steps.waits < OFTEN:
-        return ok(f"the host waits for a result {steps.waits:.2g} times a step", *evidence)
+    if steps.synchronized < OFTEN:
+        share = f"{100 * steps.synchronized:.2g} %"
+        return ok(f"the host waits for a result in {share} of the steps", *evidence)
     if round_trips(observation, steps):
         return ok("what the host waits for is the state that it sends back", *evidence)
     gain = overlapped(observation, steps)

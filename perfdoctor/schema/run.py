@@ -111,6 +111,9 @@ class Steps(Struct, frozen=True, kw_only=True):
     """With more than one thread: from the begin of a thread's call to the begin of its next."""
     waits: float = 0.0
     """Times a step that the main thread waited for a result, or read one."""
+    waiting_steps: float | None = None
+    """Of the steps, the share in which it did so: one that reads all losses of an epoch at once
+    waits in one step of many. Not told by older observations."""
     waits_in: str = ""
     """The library in whose own code most of the waiting is, other than jax."""
     operations: float = 0.0
@@ -137,6 +140,11 @@ class Steps(Struct, frozen=True, kw_only=True):
     etl_places: tuple[Place, ...] = ()
     wait_places: tuple[Place, ...] = ()
     other_places: tuple[Place, ...] = ()
+
+    @property
+    def synchronized(self) -> float:
+        """Of the steps, the share in which the main thread waits for a result, as far as known."""
+        return min(1.0, self.waits) if self.waiting_steps is None else self.waiting_steps
 
 
 class Collection(Struct, frozen=True, kw_only=True):

@@ -54,7 +54,7 @@ TRACE_SHARE = 0.25
 CPU each small operation is an event, and a second of them takes up to 0.9 GB; and where each step
 frees and allocates megabytes, events settle in the gaps, so that the heap grows by another one or
 two gigabytes (measured, jax 0.10.2 with glibc 2.36)."""
-TRACE_BYTES, SHORTEST_S = 100 * 2**20, 1.0
+TRACE_BYTES, SHORTEST_S = 64 * 2**20, 0.8
 """A usual trace is ended too when its events take so much after so long: steps of a millisecond
 make a million events a second, of which writing and reading take ten. Less is too little: 150 MiB
 made one of 16 healthy scripts ill (tests/clinic: grad_accum, which waits once in a second), 300

@@ -101,6 +101,7 @@ def steps_of(
         threads=len(callers),
         call_ms=toll.share * call_ms(callers) if len(callers) > 1 else 0.0,
         waits=inside(timeline.waits, included) / count,
+        waiting_steps=float(holds(kept, timeline.waits[:, 0]).mean()),
         uploads=inside(timeline.uploads, included) / count,
         upload_ms=total_ms(intersection(timeline.copies, included)) / count,
         callbacks=inside(timeline.callbacks, included) / count,
@@ -209,11 +210,14 @@ def step_function(weights: Mapping[str, float]) -> str | None:
 
 def holds_compilation(every: Intervals, compiles: Sequence[CompileEvent]) -> npt.NDArray[np.bool_]:
     """Which steps something compiled in; bool[steps]."""
-    ends = np.sort(np.asarray([event.end_ns for event in compiles], np.int64))
-    holds: npt.NDArray[np.bool_] = np.searchsorted(ends, every[:, 1]) > np.searchsorted(
-        ends, every[:, 0]
-    )
-    return holds
+    return holds(every, np.sort(np.asarray([event.end_ns for event in compiles], np.int64)))
+
+
+def holds(every: Intervals, instants: Instants) -> npt.NDArray[np.bool_]:
+    """In which steps one of the sorted instants lies; bool[steps]."""
+    begins, ends = (np.searchsorted(instants, every[:, side]) for side in (0, 1))
+    found: npt.NDArray[np.bool_] = ends > begins
+    return found
 
 
 def fair_sample(starts: Instants, waits: Intervals, calls_a_step: float) -> Intervals:
@@ -314,10 +318,10 @@ def parts(
         "exposed_gc_ms": toll.net_ms(intersection(gc, idle)) / count,
         "exposed_logging_ms": exposed_logging_ms / count,
         "exposed_other_ms": (exposed_host_ms - exposed_etl_ms - exposed_logging_ms) / count,
-        "etl_ms": toll.net_ms(host, timeline.events) * share("loading", host) / count,
+        "etl_ms": toll.net_ms(host) * share("loading", host) / count,
         "dispatch_ms": toll.net_ms(dispatch) / count,
         "wait_ms": toll.net_ms(wait) / count,
-        "gc_ms": toll.net_ms(gc, timeline.events) / count,
+        "gc_ms": toll.net_ms(gc) / count,
         "etl_places": places(host, "loading"),
         "wait_places": places(wait),
         "waits_in": waiting_library(stacks_of(wait)),

@@ -43,14 +43,16 @@ class Toll:
     """Each event that makes a step longer; see `lengthening`."""
     lengthening: Instants
 
-    def net_ms(self, where: Intervals, events: Instants | None = None) -> float:
+    def net_ms(self, where: Intervals) -> float:
         """How long the intervals are together, without their events.
 
-        `events`: those that make them longer, if they are others than those of the step.
+        What the host does while the device computes gets shorter with that: both share the cores,
+        and the parts of either still make the whole.
         """
         traced_ms = total_ms(where)
-        counted = self.lengthening if events is None else events
-        toll_ms = self.event_ms * int(contains(where, counted).sum()) if self.event_ms else 0.0
+        if not self.event_ms:
+            return traced_ms
+        toll_ms = self.event_ms * int(contains(where, self.lengthening).sum())
         return max(LEAST * traced_ms, traced_ms - toll_ms)
 
 
