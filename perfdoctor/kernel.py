@@ -1,12 +1,16 @@
 """What a process of ours asks of the Linux kernel for itself; elsewhere these do nothing."""
 
 import ctypes
+import os
 import signal
 import sys
+import threading
 from contextlib import suppress
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
+NICENESS = 10
+"""Of what takes place beside the program that is observed: a tenth of a core where both want it."""
 
 
 def die_with_parent() -> None:
@@ -19,3 +23,18 @@ def offer_to_the_oom_killer() -> None:
     """Be the first to go when memory runs out, so that no innocent process does."""
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+def let_others_go_first() -> None:
+    """Take the time that other processes leave: `nice` alone holds only among processes of one
+    session where the kernel shares time out by sessions first (autogroup).
+    """
+    os.nice(NICENESS)
+    with suppress(OSError):
+        Path("/proc/self/autogroup").write_text(str(NICENESS))
+
+
+def let_other_threads_go_first() -> None:
+    """The same for the thread that calls it, for as long as it lives."""
+    if sys.platform == "linux":
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from perfdoctor.kernel import NICENESS
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel")
 
 ORPHAN = """
@@ -40,3 +42,27 @@ def test_a_process_offers_itself_to_the_oom_killer() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert int(answer.stdout) == 1000
+
+
+NICE = """
+import os, threading
+from pathlib import Path
+from perfdoctor.kernel import let_other_threads_go_first, let_others_go_first
+group = Path("/proc/self/autogroup")
+os.setsid()
+before = os.getpriority(os.PRIO_PROCESS, 0)
+thread = threading.Thread(target=let_other_threads_go_first)
+thread.start()
+thread.join()
+print(os.getpriority(os.PRIO_PROCESS, 0) - before)
+let_others_go_first()
+print(os.getpriority(os.PRIO_PROCESS, 0) - before)
+print(group.read_text().split()[-1] if group.exists() and group.read_text() else NICENESS)
+"""
+
+
+def test_a_process_and_its_session_let_others_go_first_and_a_thread_only_itself() -> None:
+    program = NICE.replace("NICENESS", str(NICENESS))
+    command = [sys.executable, "-c", f"import os\nif os.fork() == 0:\n exec({program!r})"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert answer.stdout.split() == ["0", str(NICENESS), str(NICENESS)]

@@ -18,6 +18,7 @@ import msgspec
 import psutil
 
 from perfdoctor.injection.bootstrap import BROKEN, LEFT, Orders, keep_quiet, stopped
+from perfdoctor.kernel import let_other_threads_go_first
 from perfdoctor.observe.agent.compilation import CACHE_HIT, CACHE_MISS, CompilationWatch
 from perfdoctor.observe.agent.executables import executables
 from perfdoctor.observe.agent.garbage import GarbageWatch
@@ -194,7 +195,7 @@ class Watcher(threading.Thread):
         shutil.rmtree(self.folder / "glance", ignore_errors=True)
         if self.profiler.start(self.folder / "glance"):
             self._ended.wait(GLANCE_S)
-            self.profiler.stop()
+            self._write_trace()
 
     def _steady(self) -> bool:
         return self.compilation.quiet_for_s() > QUIET_S
@@ -226,11 +227,26 @@ class Watcher(threading.Thread):
         end_ns, end_cpu_s = time.time_ns(), cpu_s(process)
         self.recording.threads = self.threads.end((end_ns - start_ns) / 1e9)
         (self.folder / f"closed-{number}").touch()
-        self.profiler.stop()
+        self._write_trace()
         self.recording.window = Window(
             start_ns=start_ns, end_ns=end_ns, cpu_s=end_cpu_s - start_cpu_s, steady=steady
         )
         self._note_state(self.jax)
+
+    def _write_trace(self) -> None:
+        """In a thread that comes after those of the program; ours samples them again later."""
+
+        def write() -> None:
+            let_other_threads_go_first()
+            self.profiler.stop()
+
+        writer = threading.Thread(target=write, name="perfdoctor", daemon=True)
+        try:
+            writer.start()
+        except RuntimeError:  # since Python 3.12, when the program is about to end
+            self.profiler.stop()
+        else:
+            writer.join()
 
     def _note_memory(self, process: psutil.Process) -> None:
         """Before the window is opened: the trace itself takes hundreds of megabytes."""

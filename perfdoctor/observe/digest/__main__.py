@@ -5,13 +5,12 @@ python -m perfdoctor.observe.digest FOLDER: reads the folder's recording, trace 
 """
 
 import gc
-import os
 import sys
 from pathlib import Path
 
 import msgspec
 
-from perfdoctor.kernel import die_with_parent
+from perfdoctor.kernel import die_with_parent, let_others_go_first
 from perfdoctor.observe.digest import program, timeline
 from perfdoctor.observe.digest.compiles import compiles_of, tracing_of
 from perfdoctor.observe.digest.executable import executable_of
@@ -111,7 +110,7 @@ def with_batch(steps: Steps | None, step_program: Program | None, devices: int) 
 
 if __name__ == "__main__":
     die_with_parent()
-    os.nice(10)  # the program goes on meanwhile, and comes first
+    let_others_go_first()  # the program goes on meanwhile
     gc.disable()  # a trace is millions of objects, none of which is garbage before the end
     here = Path(sys.argv[1])
     (here / "digest.json").write_bytes(msgspec.json.encode(digest(here)))
