@@ -59,6 +59,7 @@ def steps(observation: Observation) -> dict[str, Any] | None:
         "outliers": seen.outliers,
         "outlier_share": seen.outlier_share,
         "standard_error_ms": seen.standard_error_ms,
+        "slowed": seen.slowed,
         "etl_ms": seen.exposed_etl_ms,
         "device_busy_fraction": seen.device_busy_ms / seen.time_ms,
         "samples_per_s": seen.samples_per_s,

@@ -15,6 +15,8 @@ from perfdoctor.schema.report import CheckResult, Kind, Report
 BAR_WIDTH = 48
 OFTEN, MOST_CALLS = 0.5, 4
 """Calls a step, and functions, that are shown: of a step that is made of several jitted calls."""
+WORTH_TELLING = 1.1
+"""Times that steps were longer for being traced."""
 WORTH_A_LINE = 0.1
 """Of the step: parts whose place in the code is shown."""
 INDENT = " " * 6
@@ -148,7 +150,8 @@ def bar(steps: dict[str, Any]) -> Text:
     """Where the time of a step goes."""
     parts: dict[str, float] = steps["parts_ms"]
     total = sum(parts.values())
-    text = Text(f" a step, traced, {total:.2f} ms   ")
+    traced = ", traced" if steps["slowed"] == 1 else ""
+    text = Text(f" a step{traced}, {total:.2f} ms   ")
     for name, value in parts.items():
         ink, style = INKS[name]
         text.append(ink * round(BAR_WIDTH * value / total), style=style)
@@ -177,6 +180,8 @@ def scatter(steps: dict[str, Any]) -> str:
             f"; {steps['outliers']} of {steps['count']} took over three times the median, "
             f"{steps['outlier_share']:.0%} of the time"
         )
+    if steps["slowed"] >= WORTH_TELLING:
+        text += f"; {steps['slowed']:.1f} times as long while it was traced"
     return text
 
 

@@ -68,6 +68,52 @@ def test_a_wait_shorter_than_the_samplers_grain_is_no_finding() -> None:
     assert exposed(1.0).kind == "issue"
 
 
+def synchronized(**times_ms: float) -> Outcome:
+    """What is said of a run of 10 ms a step that waits for each step, with such times."""
+    seen = recorded("healthy")
+    assert seen.steps is not None
+    steps = replace(seen.steps, time_ms=10.0, waiting_steps=1.0, dispatch_ms=0.5, **times_ms)
+    return etl.check(replace(seen, steps=steps))
+
+
+def test_loading_that_the_step_would_hide_is_a_matter_of_waiting_for_each_step() -> None:
+    outcome = synchronized(exposed_etl_ms=3.0, etl_ms=3.0, wait_ms=6.0, device_busy_ms=6.0)
+    assert (outcome.kind, outcome.summary) == (
+        "ok",
+        "loading shows only because the host waits for each step: see host-sync",
+    )
+
+
+def test_of_loading_that_takes_longer_than_the_step_only_the_rest_is_its_own() -> None:
+    outcome = synchronized(exposed_etl_ms=5.0, etl_ms=5.0, wait_ms=4.0, device_busy_ms=4.0)
+    assert outcome.gain is not None
+    assert outcome.gain.speedup == pytest.approx(10 / (10 - 2.0))
+
+
+@pytest.mark.parametrize(("etl_ms", "sure"), [(7.4, None), (8.3, False), (8.7, True)])
+def test_a_main_thread_that_may_wait_for_the_device_gets_a_hint(
+    etl_ms: float, sure: bool | None
+) -> None:
+    seen = recorded("healthy")
+    assert seen.steps is not None
+    steps = replace(
+        seen.steps,
+        time_ms=10.0,
+        etl_ms=etl_ms,
+        exposed_etl_ms=0.0,
+        dispatch_ms=0.5,
+        wait_ms=1.0,
+        cpu_ms=19.0,
+        standard_error_ms=0.05,
+    )
+    host = replace(seen.host, usable_cores=2.0)
+    outcome = etl.check(replace(seen, steps=steps, host=host))
+    if sure is None:
+        assert outcome.kind == "ok"
+    else:
+        assert outcome.gain is not None and (outcome.gain.low > 1.01) is sure
+
+
 def test_without_places_it_still_says_how_long() -> None:
     outcome = exposed(1.0)
     seen = recorded("healthy")

@@ -47,6 +47,23 @@ def test_a_collection_of_the_allocators_own_is_called_so() -> None:
     assert summary.startswith("a collection every") and "begun in reference/loop.py" in summary
 
 
+@pytest.mark.parametrize(("count", "sure"), [(1, False), (2, False), (4, True), (100, True)])
+def test_a_collection_that_was_seen_once_is_no_rate(count: int, sure: bool) -> None:
+    seen = recorded("gc_pressure")
+    assert seen.garbage is not None
+    few = replace(seen.garbage.collections[0], count=count)
+    gain = gc.check(replace(seen, garbage=replace(seen.garbage, collections=(few,)))).gain
+    assert gain is not None
+    assert (gain.low > 1.01) is sure
+
+
+def test_how_often_is_told_in_steps_as_they_were_in_the_window() -> None:
+    seen = recorded("gc_pressure")
+    assert seen.steps is not None
+    steps = replace(seen.steps, slowed=2.0, time_ms=seen.steps.time_ms / 2)
+    assert gc.check(replace(seen, steps=steps)).summary == gc.check(seen).summary
+
+
 def test_many_live_objects_alone_are_no_finding() -> None:
     seen = recorded("healthy")
     assert seen.garbage is not None

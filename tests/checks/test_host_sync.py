@@ -69,6 +69,13 @@ def test_every_second_step_is_often_and_every_third_is_not() -> None:
     assert host_sync.check(waiting(waits=0.34)).kind == "ok"
 
 
+def test_the_losses_of_an_epoch_that_are_read_at_once_are_one_wait() -> None:
+    outcome = host_sync.check(waiting(waits=4.0, waiting_steps=0.02))
+    assert outcome.kind == "ok"
+    assert outcome.summary == "the host waits for a result in 2 % of the steps"
+    assert host_sync.check(waiting(waits=4.0, waiting_steps=1.0)).kind == "issue"
+
+
 def test_advice_for_a_script_is_a_line_of_code() -> None:
     seen = waiting()
     outcome = host_sync.check(seen)

@@ -23,6 +23,7 @@ STEPS = {
     "p95_ms": float,
     "outliers": int,
     "outlier_share": float,
+    "slowed": float,
     "standard_error_ms": float,
     "etl_ms": float,
     "device_busy_fraction": float,

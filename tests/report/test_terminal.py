@@ -114,6 +114,14 @@ def test_the_sentence_names_the_speed_with_all_fixes() -> None:
     assert "2 causes, the first: 2.00×" in sentence(replace(report, combined_gain=None))
 
 
+def test_a_step_is_called_traced_only_where_nothing_told_how_long_it_is_without_a_trace() -> None:
+    report = healthy()
+    assert "a step, traced, 8.97 ms" in render(report)
+    told = render(replace(report, steps={**(report.steps or {}), "slowed": 1.26}))
+    assert "a step, 8.97 ms" in told
+    assert "; 1.3 times as long while it was traced" in " ".join(told.split())
+
+
 def test_a_report_without_steps_has_no_bar() -> None:
     assert "a step," not in render(replace(healthy(), steps=None))
     assert "a step," in render(healthy())

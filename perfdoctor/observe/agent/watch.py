@@ -174,28 +174,37 @@ class Watcher(threading.Thread):
 
     def _wait_until_steady(self) -> None:
         """And take a glance before, so early that the program has run without a trace since."""
-        shutil.rmtree(self.folder / "glance", ignore_errors=True)  # of the window before
         glanced_ns = 0
         while not self._ended.wait(LOOK_EVERY_S):
             if self.profiler.taken:
                 continue
-            enough = time.time_ns() > self.steady_by_ns or self._steady() or self._restless()
-            since_s, quiet_s = (time.time_ns() - glanced_ns) / 1e9, self.compilation.quiet_for_s()
-            if since_s < quiet_s:  # nothing compiled since the glance
-                if enough and since_s > GAP_S:
-                    return
-            elif quiet_s > SETTLED_S:
-                self._glance()
-                glanced_ns = time.time_ns()
-            elif enough:
+            now_ns, quiet_s = time.time_ns(), self.compilation.quiet_for_s()
+            since_s = (now_ns - glanced_ns) / 1e9
+            fresh = since_s < quiet_s  # nothing compiled since the glance
+            enough = now_ns > self.steady_by_ns or quiet_s > QUIET_S or self._restless()
+            if quiet_s > SETTLED_S and not fresh and self._numbers_runs():
+                glanced_ns = self._glance()
+            elif enough and (since_s > GAP_S or not fresh):
+                if not fresh:
+                    self._forget_glance()
                 return
 
-    def _glance(self) -> None:
-        """Trace a few steps."""
-        shutil.rmtree(self.folder / "glance", ignore_errors=True)
+    def _numbers_runs(self) -> bool:
+        """Whether XLA's traces do: those of GPUs do not."""
+        return str(self.jax.default_backend()) == "cpu"
+
+    def _glance(self) -> int:
+        """Trace a few steps; the instant until when."""
+        self._forget_glance()
         if self.profiler.start(self.folder / "glance"):
             self._ended.wait(GLANCE_S)
-            self._write_trace()
+        until_ns = time.time_ns()
+        self._write_trace()
+        return until_ns
+
+    def _forget_glance(self) -> None:
+        """It was of another program, or lies before another window."""
+        shutil.rmtree(self.folder / "glance", ignore_errors=True)
 
     def _steady(self) -> bool:
         return self.compilation.quiet_for_s() > QUIET_S

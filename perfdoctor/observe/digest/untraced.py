@@ -32,28 +32,36 @@ LEAST = 0.1
 """Of a traced time, 0.2 to 1 in tests/clinic; where it seems to be less, the program did something
 else before."""
 
+EVENT_MS = 3e-3
+"""That an event costs at most (0.3 to 2.8 µs in scripts of tests/clinic, the page faults that it
+brings about included). What steps are longer besides, they are in all their parts: other page
+faults, or a machine that was slower just then.
+"""
+
 
 @dataclass(frozen=True)
 class Toll:
-    """What the events of a trace cost the program."""
+    """What a trace costs the program."""
 
     share: float
     """What a step takes without a trace, of what it takes with one."""
     event_ms: float
     """Each event that makes a step longer; see `lengthening`."""
+    rest_share: float
+    """Without a trace, of what steps take with one besides their events."""
     lengthening: Instants
 
     def net_ms(self, where: Intervals) -> float:
-        """How long the intervals are together, without their events.
+        """How long the intervals are together without the trace.
 
         What the host does while the device computes gets shorter with that: both share the cores,
         and the parts of either still make the whole.
         """
         traced_ms = total_ms(where)
-        if not self.event_ms:
+        if self.share == 1:
             return traced_ms
-        toll_ms = self.event_ms * int(contains(where, self.lengthening).sum())
-        return max(LEAST * traced_ms, traced_ms - toll_ms)
+        events_ms = self.event_ms * int(contains(where, self.lengthening).sum())
+        return self.rest_share * max(LEAST * traced_ms, traced_ms - events_ms)
 
 
 def toll_of(
@@ -70,7 +78,10 @@ def toll_of(
     share = min(1.0, share / usual_share) if share is not None else 1.0
     if share < LEAST:
         share = 1.0
-    return Toll(share, (1 - share) * total_ms(included) / max(1, len(lengthening)), lengthening)
+    whole_ms = total_ms(included)
+    event_ms = min(EVENT_MS, (1 - share) * whole_ms / max(1, len(lengthening)))
+    rest_ms = max(LEAST * whole_ms, whole_ms - event_ms * len(lengthening))
+    return Toll(share, event_ms, share * whole_ms / max(rest_ms, 1e-9), lengthening)
 
 
 def events_that_lengthen(seen: Timeline, included: Intervals) -> Instants:

@@ -17,7 +17,7 @@ from perfdoctor.observe.digest.steps import (
     steps_of,
     weights_of,
 )
-from perfdoctor.observe.digest.timeline import Timeline
+from perfdoctor.observe.digest.timeline import Operation, Run, Runs, Timeline
 from perfdoctor.schema.recording import (
     CollectionEvent,
     CompileEvent,
@@ -117,6 +117,42 @@ def test_a_healthy_run_is_busy() -> None:
     assert steps.dispatches == 1.0
     assert steps.cpu_ms == pytest.approx(20.0)
     assert parts_together_ms(steps) == pytest.approx(10.0)
+
+
+def test_times_are_told_as_they_are_without_a_trace() -> None:
+    operation = Operation("jit_step", 7, "dot")
+    traced = timeline(
+        DISPATCHES,
+        every_step(0.5, 10),
+        every_step(8, 9),
+        operations=np.arange(MS, 200 * MS, MS),  # nine a step, while the device computes
+        runs={operation: Runs(Run(220, 0), Run(240, 200 * MS), 21)},
+    )
+    begin_ns = -1000 * MS  # 200 runs in 1000 ms: 5 ms each
+    glance = timeline(NOTHING, NOTHING, runs={operation: Runs(Run(10, 0), Run(20, begin_ns), 11)})
+    with patch("perfdoctor.observe.digest.untraced.EVENT_MS", 1.0):  # there are few
+        steps = steps_of(traced, recording(cpu_s=0.42), glance)
+    assert steps is not None
+    assert steps.slowed == pytest.approx(2.0)
+    assert (steps.time_ms, steps.median_ms, steps.p95_ms) == pytest.approx((5.0, 5.0, 5.0))
+    assert steps.cpu_ms == pytest.approx(10.0)
+    assert steps.exposed_dispatch_ms == pytest.approx(0.5)
+    assert steps.device_busy_ms == pytest.approx(4.5)
+    assert steps.wait_ms == pytest.approx(1 - 2 * 5 / 18)
+    assert parts_together_ms(steps) == pytest.approx(5.0)
+
+
+def test_waits_are_counted_each_and_by_the_steps_that_hold_them() -> None:
+    each = seen(timeline(DISPATCHES, every_step(0.5, 10), every_step(8, 9)), recording())
+    assert (each.waits, each.waiting_steps, each.synchronized) == (1.0, 1.0, 1.0)
+    at_once = [
+        (at_ms * MS + n * 1000, at_ms * MS + n * 1000 + 500)
+        for at_ms in (5, 95, 195)
+        for n in range(40)
+    ]
+    once = seen(timeline(DISPATCHES, every_step(0.5, 10), at_once), recording())
+    assert once.waits >= 2.0
+    assert once.waiting_steps == once.synchronized == pytest.approx(2 / once.count)
 
 
 def test_a_slow_loader_is_exposed_while_the_device_is_idle() -> None:

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perfdoctor.observe.digest import untraced
 from perfdoctor.observe.digest.intervals import NOTHING, Instants, union
 from perfdoctor.observe.digest.timeline import Operation, Run, Runs, Timeline
 from perfdoctor.observe.digest.untraced import LEAST, Toll, events_that_lengthen, toll_of
@@ -46,6 +47,12 @@ def window(runs_before: int = 200) -> Timeline:
 GLANCE = before(dot=Runs(Run(44, WINDOW_NS - 1_060 * MS), Run(50, WINDOW_NS - 1_000 * MS), 6))
 
 
+@pytest.fixture(autouse=True)
+def dear_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There are few in these steps."""
+    monkeypatch.setattr(untraced, "EVENT_MS", 1.0)
+
+
 def toll(glance: Timeline | None, seen: Timeline, usual_share: float = 1.0) -> Toll:
     return toll_of(glance, seen, "step", usual_share, INCLUDED)
 
@@ -55,6 +62,18 @@ def test_runs_between_the_glance_and_the_window_tell_the_step_without_a_trace() 
     assert found.share == pytest.approx(0.5)
     assert found.event_ms == pytest.approx(5 / 20)  # ten operations a step, two events each
     assert found.net_ms(INCLUDED) == pytest.approx(STEPS * 5)
+
+
+def test_what_the_events_can_t_explain_is_taken_from_all_parts_alike(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(untraced, "EVENT_MS", 0.05)
+    found = toll(GLANCE, window(runs_before=200))
+    assert found.event_ms == 0.05
+    assert found.rest_share == pytest.approx(5 / (10 - 20 * 0.05))
+    assert found.net_ms(INCLUDED) == pytest.approx(STEPS * 5)
+    silent = union([(WINDOW_NS + 1, WINDOW_NS + MS // 2)])
+    assert found.net_ms(silent) == pytest.approx(0.5 * 5 / 9, abs=1e-3)
 
 
 def test_a_program_that_is_not_slowed_down_pays_nothing() -> None:
@@ -144,7 +163,7 @@ def test_parts_make_the_whole_unless_one_is_nearly_all_events(
     instants: list[int], event_ms: float, cut: int
 ) -> None:
     events: Instants = np.sort(np.asarray(instants, np.int64)) * MS
-    toll = Toll(1.0, event_ms, events)
+    toll = Toll(0.5, event_ms, 1.0, events)
     parts = [union([(0, cut * MS)]), union([(cut * MS, 1000 * MS)])]
     nets = [toll.net_ms(each) for each in parts]
     assert all(0 <= net <= each for net, each in zip(nets, (cut, 1000 - cut), strict=True))
