@@ -11,6 +11,8 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +38,8 @@ from perfdoctor.observe.agent.stacks import StackSampler
 from perfdoctor.observe.agent.threads import ThreadWatch, read_text
 from perfdoctor.schema.recording import Recording, Window
 
-SAMPLE_EVERY_S = 0.005
-"""Inside the window."""
+SAMPLE_EVERY_S, SWITCH_S = 0.005, 0.001
+"""Inside the window; and how long a thread then goes on in Python after another one wants to."""
 LOOK_EVERY_S = 0.05
 """Before it: how often to look whether compilation has come to rest."""
 QUIET_S = 1.0
@@ -232,7 +234,8 @@ class Watcher(threading.Thread):
         (self.folder / f"open-{number}").touch()
         self.threads.begin()
         usual = window_s == self.window_s
-        self._sample(start_ns, round(window_s * 1e9), usual=usual)
+        with prompt_switches():
+            self._sample(start_ns, round(window_s * 1e9), usual=usual)
         end_ns, end_cpu_s = time.time_ns(), cpu_s(process)
         self.recording.threads = self.threads.end((end_ns - start_ns) / 1e9)
         (self.folder / f"closed-{number}").touch()
@@ -302,6 +305,19 @@ class Watcher(threading.Thread):
                 room = self.recording.available_bytes
                 if ends_early(grown, taken, room, passed_ns / 1e9, usual=usual):
                     return
+
+
+@contextmanager
+def prompt_switches() -> Iterator[None]:
+    """A main thread that runs Python lets the sampler in after SWITCH_S, not after 5 ms."""
+    usual_s = sys.getswitchinterval()
+    ours_s = min(SWITCH_S, usual_s)
+    sys.setswitchinterval(ours_s)
+    try:
+        yield
+    finally:
+        if abs(sys.getswitchinterval() - ours_s) < ours_s / 10:  # the program did not set its own
+            sys.setswitchinterval(usual_s)
 
 
 def ends_early(
