@@ -1,6 +1,7 @@
 """Examines training scripts in the styles that people write, healthy and ill, unchanged.
 
-python -m tests.clinic.scripts [--no-truth | --only-truth | --more-truth] [--rounds N] [NAME …]
+python -m tests.clinic.scripts [--no-truth | --only-truth | --more-truth] [--rounds N] [--healthy]
+    [NAME …]
 
 Each patient of tests/clinic/patients is examined by `perfdoctor check --try-fixes`. For an ill one,
 its style's healthy script and itself then run in turn as fresh processes, which share no code with
@@ -223,6 +224,8 @@ def main() -> None:
     print(HEADING, flush=True)
     for patient in everyone:
         if "--table" in options or (names and not {patient.name, patient.style} & set(names)):
+            continue
+        if "--healthy" in options and patient.cause is not None:
             continue
         known = rows.get(patient.name)
         more = "--more-truth" in options
