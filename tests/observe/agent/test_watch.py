@@ -16,7 +16,16 @@ import pytest
 
 from perfdoctor.injection import injected
 from perfdoctor.injection.bootstrap import ATTACHED, BROKEN, STOP
-from perfdoctor.observe.agent.watch import GAP_S, TRACE_BYTES, dump_programs, ends_early
+from perfdoctor.observe.agent.watch import (
+    GAP_S,
+    QUIET_S,
+    SWITCH_S,
+    TRACE_BYTES,
+    Watcher,
+    dump_programs,
+    ends_early,
+    prompt_switches,
+)
 from perfdoctor.observe.digest import timeline
 from perfdoctor.schema.digest import Digest
 
@@ -380,3 +389,74 @@ def test_a_trace_that_takes_a_quarter_of_the_memory_left_is_ended_at_once(usual:
     little = TRACE_BYTES
     assert ends_early(little // 4 + 1, 0, little, 0.1, usual=usual)
     assert not ends_early(little // 4, 0, little, 0.1, usual=usual)
+
+
+class Compilations:
+    """As the watch sees them, at these seconds from now."""
+
+    events: Sequence[object] = ()
+
+    def __init__(self, *at_s: float) -> None:
+        self._begin = time.monotonic()
+        self._at_s = at_s
+
+    def quiet_for_s(self) -> float:
+        passed_s = time.monotonic() - self._begin
+        return passed_s - max(at_s for at_s in self._at_s if at_s <= passed_s)
+
+
+class Traces:
+    """A profiler that notes when it was started."""
+
+    taken = False
+
+    def __init__(self) -> None:
+        self.started_s: list[float] = []
+
+    def start(self, folder: Path) -> bool:
+        folder.mkdir()
+        self.started_s.append(time.monotonic())
+        return True
+
+    def stop(self) -> None:
+        pass
+
+
+def waited_for(folder: Path, backend: str, *compiled_s: float) -> tuple[Watcher, Traces]:
+    """A watcher that has waited until a program that compiles then was steady."""
+    watcher, traces = Watcher(folder, steady_within_s=60.0, window_s=0.5), Traces()
+    watcher.jax = SimpleNamespace(default_backend=lambda: backend)
+    watcher.profiler = traces  # type: ignore[assignment]
+    watcher.compilation = Compilations(*compiled_s)  # type: ignore[assignment]
+    watcher._wait_until_steady()
+    return watcher, traces
+
+
+def test_a_glance_is_taken_again_if_something_compiles_after_it(tmp_path: Path) -> None:
+    watcher, traces = waited_for(tmp_path, "cpu", 0.0, 0.6)
+    assert len(traces.started_s) == 2
+    assert watcher.compilation.quiet_for_s() > QUIET_S
+    assert time.monotonic() - traces.started_s[-1] > GAP_S
+    assert (tmp_path / "glance").exists()
+
+
+def test_no_glance_is_taken_where_runs_are_not_numbered(tmp_path: Path) -> None:
+    _, traces = waited_for(tmp_path, "gpu", 0.0)
+    assert traces.started_s == []
+
+
+def test_threads_switch_promptly_in_the_window_only() -> None:
+    usual_s = sys.getswitchinterval()
+    with prompt_switches():
+        assert sys.getswitchinterval() == pytest.approx(SWITCH_S)
+    assert sys.getswitchinterval() == usual_s
+
+
+def test_an_interval_that_the_program_sets_meanwhile_stays() -> None:
+    usual_s = sys.getswitchinterval()
+    try:
+        with prompt_switches():
+            sys.setswitchinterval(0.02)
+        assert sys.getswitchinterval() == pytest.approx(0.02)
+    finally:
+        sys.setswitchinterval(usual_s)
