@@ -32,10 +32,10 @@ LEAST = 0.1
 """Of a traced time, 0.2 to 1 in tests/clinic; where it seems to be less, the program did something
 else before."""
 
-EVENT_MS = 3e-3
-"""That an event costs at most (0.3 to 2.8 µs in scripts of tests/clinic, the page faults that it
-brings about included). What steps are longer besides, they are in all their parts: other page
-faults, or a machine that was slower just then.
+EVENT_MS = 1.5e-3
+"""That an event costs at most (0.3 and 1.2 µs in two scripts of tests/clinic that allocate little).
+What steps are longer besides, they are in all their parts: page faults, or a machine that was
+slower just then.
 """
 
 
