@@ -27,11 +27,13 @@ def offer_to_the_oom_killer() -> None:
 
 def let_others_go_first() -> None:
     """Take the time that other processes leave: `nice` alone holds only among processes of one
-    session where the kernel shares time out by sessions first (autogroup).
+    session where the kernel shares time out by sessions first (autogroup). A session that is not
+    ours alone is left as it is.
     """
     os.nice(NICENESS)
-    with suppress(OSError):
-        Path("/proc/self/autogroup").write_text(str(NICENESS))
+    if os.getsid(0) == os.getpid():
+        with suppress(OSError):
+            Path("/proc/self/autogroup").write_text(str(NICENESS))
 
 
 def let_other_threads_go_first() -> None:

@@ -66,3 +66,19 @@ def test_a_process_and_its_session_let_others_go_first_and_a_thread_only_itself(
     command = [sys.executable, "-c", f"import os\nif os.fork() == 0:\n exec({program!r})"]
     answer = subprocess.run(command, capture_output=True, text=True, check=True)
     assert answer.stdout.split() == ["0", str(NICENESS), str(NICENESS)]
+
+
+IN_THE_SESSION_OF_ANOTHER = """
+from pathlib import Path
+from perfdoctor.kernel import let_others_go_first
+group = Path("/proc/self/autogroup")
+before = group.read_text() if group.exists() else ""
+let_others_go_first()
+print(before == (group.read_text() if group.exists() else ""))
+"""
+
+
+def test_the_session_of_others_keeps_its_priority() -> None:
+    command = [sys.executable, "-c", IN_THE_SESSION_OF_ANOTHER]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert answer.stdout == "True\n"

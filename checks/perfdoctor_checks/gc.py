@@ -73,8 +73,7 @@ def surely(garbage: Garbage) -> float:
     """Of the time in collections, what is sure to be saved, at most MOST_SURE: a full collection
     that was seen once may come once in minutes (Poisson, one-sided 95 %).
     """
-    seen = max((each.count for each in garbage.collections[:1]), default=0)
-    return min(MOST_SURE, max(0.0, 1 - QUANTILE / math.sqrt(max(1, seen))))
+    return min(MOST_SURE, max(0.0, 1 - QUANTILE / math.sqrt(garbage.collections[0].count)))
 
 
 def summary(garbage: Garbage, steps: Steps) -> str:

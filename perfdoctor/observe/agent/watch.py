@@ -183,15 +183,15 @@ class Watcher(threading.Thread):
             since_s = (now_ns - glanced_ns) / 1e9
             fresh = since_s < quiet_s  # nothing compiled since the glance
             enough = now_ns > self.steady_by_ns or quiet_s > QUIET_S or self._restless()
-            if quiet_s > SETTLED_S and not fresh and self._numbers_runs():
+            if quiet_s > SETTLED_S and not fresh and self._on_cpu():
                 glanced_ns = self._glance()
             elif enough and (since_s > GAP_S or not fresh):
                 if not fresh:
                     self._forget_glance()
                 return
 
-    def _numbers_runs(self) -> bool:
-        """Whether XLA's traces do: those of GPUs do not."""
+    def _on_cpu(self) -> bool:
+        """Only there traces are known to number runs, and to take the program's own memory."""
         return str(self.jax.default_backend()) == "cpu"
 
     def _glance(self) -> int:
@@ -290,7 +290,7 @@ class Watcher(threading.Thread):
         """Sample the main thread's stack all through the window, and memory now and then."""
         due_ns = 0
         resident_before, allocated_before = rss_bytes(), allocated_bytes()
-        on_cpu = self.jax.default_backend() == "cpu"
+        on_cpu = self._on_cpu()
         while (passed_ns := time.time_ns() - start_ns) < window_ns:
             if self._ended.wait(SAMPLE_EVERY_S) or not self.profiler.tracing:
                 return

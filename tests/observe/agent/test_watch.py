@@ -16,6 +16,7 @@ import pytest
 
 from perfdoctor.injection import injected
 from perfdoctor.injection.bootstrap import ATTACHED, BROKEN, STOP
+from perfdoctor.observe.agent import watch
 from perfdoctor.observe.agent.watch import (
     GAP_S,
     QUIET_S,
@@ -180,7 +181,7 @@ def test_a_glance_was_taken_before_the_window(trained: Path) -> None:
     for each in glance.runs.keys() & window.runs.keys():  # jax 0.8 tells of none
         earlier, later = glance.runs[each].last, window.runs[each].first
         assert earlier.number < later.number
-        assert later.begin_ns - earlier.begin_ns > GAP_S * 1e9
+        assert earlier.begin_ns < later.begin_ns
 
 
 def test_its_own_code_is_told(trained: Path) -> None:
@@ -391,58 +392,81 @@ def test_a_trace_that_takes_a_quarter_of_the_memory_left_is_ended_at_once(usual:
     assert not ends_early(little // 4, 0, little, 0.1, usual=usual)
 
 
+class Clock:
+    """Time that passes only while the watcher waits; stands in for `time` and for its event."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def time_ns(self) -> int:
+        return round(self.now_s * 1e9)
+
+    def wait(self, seconds: float) -> bool:
+        self.now_s += seconds
+        return False
+
+
 class Compilations:
-    """As the watch sees them, at these seconds from now."""
+    """As the watch sees them, at these seconds from the begin."""
 
     events: Sequence[object] = ()
 
-    def __init__(self, *at_s: float) -> None:
-        self._begin = time.monotonic()
-        self._at_s = at_s
+    def __init__(self, clock: Clock, *at_s: float) -> None:
+        self._clock, self._begin_s, self._at_s = clock, clock.now_s, at_s
 
     def quiet_for_s(self) -> float:
-        passed_s = time.monotonic() - self._begin
+        passed_s = self._clock.now_s - self._begin_s
         return passed_s - max(at_s for at_s in self._at_s if at_s <= passed_s)
 
 
 class Traces:
-    """A profiler that notes when it was started."""
+    """A profiler that notes when it stopped."""
 
     taken = False
 
-    def __init__(self) -> None:
-        self.started_s: list[float] = []
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.stopped_s: list[float] = []
 
     def start(self, folder: Path) -> bool:
         folder.mkdir()
-        self.started_s.append(time.monotonic())
         return True
 
     def stop(self) -> None:
-        pass
+        self.stopped_s.append(self._clock.now_s)
 
 
-def waited_for(folder: Path, backend: str, *compiled_s: float) -> tuple[Watcher, Traces]:
-    """A watcher that has waited until a program that compiles then was steady."""
-    watcher, traces = Watcher(folder, steady_within_s=60.0, window_s=0.5), Traces()
+def waited_for(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, backend: str, *compiled_s: float
+) -> tuple[float, list[float]]:
+    """When a program that compiles then counts as steady, and when glances at it ended."""
+    clock = Clock()
+    monkeypatch.setattr(watch, "time", clock)
+    watcher, traces = Watcher(folder, steady_within_s=60.0, window_s=0.5), Traces(clock)
     watcher.jax = SimpleNamespace(default_backend=lambda: backend)
     watcher.profiler = traces  # type: ignore[assignment]
-    watcher.compilation = Compilations(*compiled_s)  # type: ignore[assignment]
+    watcher.compilation = Compilations(clock, *compiled_s)  # type: ignore[assignment]
+    watcher._ended = clock  # type: ignore[assignment]
     watcher._wait_until_steady()
-    return watcher, traces
+    return clock.now_s - 1000.0, [each - 1000.0 for each in traces.stopped_s]
 
 
-def test_a_glance_is_taken_again_if_something_compiles_after_it(tmp_path: Path) -> None:
-    watcher, traces = waited_for(tmp_path, "cpu", 0.0, 0.6)
-    assert len(traces.started_s) == 2
-    assert watcher.compilation.quiet_for_s() > QUIET_S
-    assert time.monotonic() - traces.started_s[-1] > GAP_S
+def test_a_glance_is_taken_again_if_something_compiles_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steady_s, glances_s = waited_for(tmp_path, monkeypatch, "cpu", 0.0, 0.6)
+    assert len(glances_s) == 2
+    assert glances_s[0] < 0.6 < glances_s[1] < steady_s - GAP_S
+    assert 0.6 + QUIET_S < steady_s < 0.6 + QUIET_S + 0.1  # no later than without it
     assert (tmp_path / "glance").exists()
 
 
-def test_no_glance_is_taken_where_runs_are_not_numbered(tmp_path: Path) -> None:
-    _, traces = waited_for(tmp_path, "gpu", 0.0)
-    assert traces.started_s == []
+def test_no_glance_is_taken_on_an_accelerator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steady_s, glances_s = waited_for(tmp_path, monkeypatch, "gpu", 0.0)
+    assert glances_s == []
+    assert QUIET_S < steady_s < QUIET_S + 0.1
 
 
 def test_threads_switch_promptly_in_the_window_only() -> None:
