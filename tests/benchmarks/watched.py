@@ -17,14 +17,10 @@ from tests.benchmarks import gated
 
 
 class Resting(Watcher):
-    """Looks all the time whether the run is steady, and never finds it so."""
+    """Looks all the time whether its window may be opened, and never opens it."""
 
-    def _steady(self) -> bool:
-        super()._steady()
-        return False
-
-    def _restless(self) -> bool:
-        super()._restless()
+    def _may_open(self) -> bool:
+        super()._may_open()
         return False
 
 

@@ -179,13 +179,12 @@ class Watcher(threading.Thread):
         while not self._ended.wait(LOOK_EVERY_S):
             if self.profiler.taken:
                 continue
-            now_ns, quiet_s = time.time_ns(), self.compilation.quiet_for_s()
-            since_s = (now_ns - glanced_ns) / 1e9
+            quiet_s = self.compilation.quiet_for_s()
+            since_s = (time.time_ns() - glanced_ns) / 1e9
             fresh = since_s < quiet_s  # nothing compiled since the glance
-            enough = now_ns > self.steady_by_ns or quiet_s > QUIET_S or self._restless()
             if quiet_s > SETTLED_S and not fresh and self._on_cpu():
                 glanced_ns = self._glance()
-            elif enough and (since_s > GAP_S or not fresh):
+            elif self._may_open() and (since_s > GAP_S or not fresh):
                 if not fresh:
                     self._forget_glance()
                 return
@@ -206,6 +205,9 @@ class Watcher(threading.Thread):
     def _forget_glance(self) -> None:
         """It was of another program, or lies before another window."""
         shutil.rmtree(self.folder / "glance", ignore_errors=True)
+
+    def _may_open(self) -> bool:
+        return time.time_ns() > self.steady_by_ns or self._steady() or self._restless()
 
     def _steady(self) -> bool:
         return self.compilation.quiet_for_s() > QUIET_S
