@@ -2,9 +2,11 @@
 
 python -m tests.clinic.truth [ROUNDS] [NAME …]
 
-Healthy and ill run in turn, in random order, as fresh processes, by nothing but what they print:
-no code of perfdoctor is at work. Prints for each ill patient, or for those that are named by their
-name or style, the ratio of the two speeds: geometric mean over the rounds, lowest, highest.
+In each round healthy and ill start as fresh processes, and then go on in turns of about a second,
+each stopped while the other one runs, so that the machine's drift touches both alike. Their speeds
+are those that they print; no code of perfdoctor is at work. Prints for each ill patient, or for
+those that are named by their name or style, the ratio of the two speeds: geometric mean over the
+rounds, lowest, highest.
 """
 
 import math
@@ -18,143 +20,172 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean, median
-from typing import IO
+from statistics import fmean
+from types import TracebackType
+from typing import IO, Self
 
 from tests.clinic.patient import Patient, lay_out, patients
 
 SPEED = re.compile(r"(\d[\d,]*(?:\.\d*)?(?:e[+-]?\d+)?) examples/s")
-EPOCHS, FEWEST_EPOCHS = 4, 2
-"""After the first, which compiles: enough of them, and enough once they took ENOUGH_S."""
-ENOUGH_S, LIMIT_S, GRACE_S = 8.0, 90.0, 5.0
+TURN_S, TURNS = 1.0, 5
+"""So long at least a script's turn takes, in whole epochs; so many turns each has in a round."""
+ROUND_S, LIMIT_S, GRACE_S = 30.0, 90.0, 5.0
+"""No turn begins after so long in a round; the longest a script may print nothing; or take to end.
+"""
 WHOLE_RUN = ("--epochs", "3")
 ERRORS = "stderr.txt"
 
 
-def throughput(patient: Patient, folder: Path) -> float:
-    """Of a fresh process in its folder: examples per second, or runs per second.
+class Script:
+    """A live one: the leader of a group that ends with the block.
 
     Raises:
-        RuntimeError: it failed, or took too long.
+        RuntimeError: it ended by itself, and not well; or it printed nothing for too long.
     """
-    if patient.measure == "run":
-        return 1 / whole_run_s(patient, folder)
-    speeds = epochs(patient, folder)[1:]
-    if not speeds:
-        raise RuntimeError(f"{patient.name}: too few epochs\n{errors(folder)}")
-    return median(speeds)
+
+    def __init__(self, patient: Patient, folder: Path) -> None:
+        self._name, self._errors = patient.name, folder / ERRORS
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        with self._errors.open("w") as error_file:
+            self._process = subprocess.Popen(
+                [sys.executable, *patient.command, *patient.args],
+                cwd=folder,
+                env={**os.environ, **patient.env},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=error_file,
+                text=True,
+                start_new_session=True,
+            )
+        assert self._process.stdout is not None
+        self._reader = threading.Thread(target=self._read, args=(self._process.stdout,))
+        self._reader.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        """End the group: as Ctrl-C would, then for good."""
+        self._signal(signal.SIGCONT)
+        if self._reader.is_alive():
+            self._signal(signal.SIGINT)
+            self._reader.join(GRACE_S)
+        self._signal(signal.SIGKILL)
+        self._reader.join()
+
+    def start(self) -> None:
+        """Run through the first epoch, which compiles, and stop."""
+        self._epoch()
+        self._signal(signal.SIGSTOP)
+
+    def turn(self) -> float | None:
+        """Examples per second over some epochs, and stop; None if the script ended before."""
+        self._signal(signal.SIGCONT)
+        begin = None
+        speeds = []
+        while begin is None or time.monotonic() - begin < TURN_S:
+            speed = self._epoch()
+            if speed is None:
+                return None
+            if begin is None:  # by the script's clock that epoch took as long as it was stopped too
+                begin = time.monotonic()
+            else:
+                speeds.append(speed)
+        self._signal(signal.SIGSTOP)
+        return fmean(speeds)
+
+    def run(self) -> None:
+        """To its end."""
+        while self._line() is not None:
+            pass
+
+    def _epoch(self) -> float | None:
+        """The speed of the next epoch; None if there is none."""
+        while (line := self._line()) is not None:
+            if speed := SPEED.search(line):
+                return float(speed[1].replace(",", ""))
+        return None
+
+    def _line(self) -> str | None:
+        """The next one; None at the end."""
+        try:
+            line = self._lines.get(timeout=LIMIT_S)
+        except queue.Empty:
+            raise RuntimeError(f"{self._name}: nothing in {LIMIT_S:g} s") from None
+        if line is None and self._process.returncode:
+            errors = self._errors.read_text()[-2000:]
+            raise RuntimeError(f"{self._name}: exit {self._process.returncode}\n{errors}")
+        return line
+
+    def _read(self, stdout: IO[str]) -> None:
+        """Pass on the lines; when there are no more, wait for the end."""
+        with stdout:
+            for line in stdout:
+                self._lines.put(line)
+        self._process.wait()
+        self._lines.put(None)
+
+    def _signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
 
 
-def epochs(patient: Patient, folder: Path) -> list[float]:
-    """The speed of each epoch until there are enough, the script ends, or time is up."""
-    found: list[float] = []
-    until = time.monotonic() + LIMIT_S
-    enough = until
-    with running(patient, folder) as lines:
-        while len(found) <= EPOCHS:
-            has_enough = len(found) > FEWEST_EPOCHS
-            left_s = (min(enough, until) if has_enough else until) - time.monotonic()
-            if left_s <= 0:
-                break
-            with suppress(queue.Empty):
-                line = lines.get(timeout=left_s)
-                if line is None:
-                    break
-                if speed := SPEED.search(line):
-                    found.append(float(speed[1].replace(",", "")))
-                    if len(found) == 1:
-                        enough = time.monotonic() + ENOUGH_S
+def ratios(healthy: Patient, ill: Patient, rounds: int, folder: Path) -> list[float]:
+    """How many times faster the healthy one is, in each round."""
+    healthy = replace(healthy, args=ill.repaired or healthy.args)
+    folders = [
+        Path(tempfile.mkdtemp(prefix=f"{each.name}-", dir=folder)) for each in (healthy, ill)
+    ]
+    for each, place in zip((healthy, ill), folders, strict=True):
+        lay_out(each, place)
+    if ill.measure != "run":
+        return [ratio_of_speeds(healthy, ill, *folders) for _ in range(rounds)]
+    pairs = list(zip((healthy, ill), folders, strict=True))
+    for pair in pairs:
+        whole_run_s(*pair)  # fills what is kept between runs
+    found = []
+    for _ in range(rounds):
+        seconds = {pair[0].name: whole_run_s(*pair) for pair in random.sample(pairs, 2)}
+        found.append(seconds[ill.name] / seconds[healthy.name])
     return found
+
+
+def ratio_of_speeds(healthy: Patient, ill: Patient, healthy_in: Path, ill_in: Path) -> float:
+    """By what they print, in turns.
+
+    Raises:
+        RuntimeError: one of them failed, or had no turn.
+    """
+    logs: list[float] = []
+    with Script(healthy, healthy_in) as one, Script(ill, ill_in) as other:
+        for script in (one, other):
+            script.start()
+        until = time.monotonic() + ROUND_S
+        while len(logs) < TURNS and (not logs or time.monotonic() < until):
+            speeds = {script: script.turn() for script in random.sample((one, other), 2)}
+            fast, slow = speeds[one], speeds[other]
+            if fast is None or slow is None:
+                break
+            logs.append(math.log(fast / slow))
+    if not logs:
+        raise RuntimeError(f"{ill.name}: too few epochs")
+    return math.exp(fmean(logs))
 
 
 def whole_run_s(patient: Patient, folder: Path) -> float:
     """From start to end."""
     start = time.perf_counter()
-    with running(replace(patient, args=(*patient.args, *WHOLE_RUN)), folder) as lines:
-        while True:
-            left_s = start + LIMIT_S - time.perf_counter()
-            try:
-                if lines.get(timeout=max(0.0, left_s)) is None:
-                    return time.perf_counter() - start
-            except queue.Empty:
-                raise RuntimeError(f"{patient.name}: runs longer than {LIMIT_S:g} s") from None
-
-
-@contextmanager
-def running(patient: Patient, folder: Path) -> Iterator["queue.SimpleQueue[str | None]"]:
-    """The script, as the leader of a group that ends with the block; its lines, then None.
-
-    Raises:
-        RuntimeError: it ended by itself, and not well.
-    """
-    lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-    with (folder / ERRORS).open("w") as error_file:
-        process = subprocess.Popen(
-            [sys.executable, *patient.command, *patient.args],
-            cwd=folder,
-            env={**os.environ, **patient.env},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=error_file,
-            text=True,
-            start_new_session=True,
-        )
-    assert process.stdout is not None
-    reader = threading.Thread(target=read, args=(process, process.stdout, lines))
-    reader.start()
-    try:
-        yield lines
-        if process.returncode:
-            raise RuntimeError(f"{patient.name}: exit {process.returncode}\n{errors(folder)}")
-    finally:
-        stop(process, reader)
-
-
-def read(
-    process: "subprocess.Popen[str]", stdout: IO[str], lines: "queue.SimpleQueue[str | None]"
-) -> None:
-    """Pass on the lines; when there are no more, wait for the end."""
-    with stdout:
-        for line in stdout:
-            lines.put(line)
-    process.wait()
-    lines.put(None)
-
-
-def stop(process: "subprocess.Popen[str]", reader: threading.Thread) -> None:
-    """End the group: as Ctrl-C would, then for good."""
-    if reader.is_alive():
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGINT)
-        reader.join(GRACE_S)
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    reader.join()
-
-
-def errors(folder: Path) -> str:
-    """The end of what the script wrote to stderr."""
-    return (folder / ERRORS).read_text()[-2000:]
-
-
-def ratios(healthy: Patient, ill: Patient, rounds: int, folder: Path) -> list[float]:
-    """How many times faster the healthy one is, in each round."""
-    args = ill.repaired or healthy.args
-    pair = (replace(healthy, measure=ill.measure, args=args), ill)
-    folders = [Path(tempfile.mkdtemp(prefix=f"{each.name}-", dir=folder)) for each in pair]
-    for each, place in zip(pair, folders, strict=True):
-        lay_out(each, place)
-        if each.measure == "run":
-            throughput(each, place)  # fills what is kept between launches
-    found = []
-    for _ in range(rounds):
-        speeds = {i: throughput(pair[i], folders[i]) for i in random.sample((0, 1), 2)}
-        found.append(speeds[0] / speeds[1])
-    return found
+    with Script(replace(patient, args=(*patient.args, *WHOLE_RUN)), folder) as script:
+        script.run()
+        return time.perf_counter() - start
 
 
 def told(healthy: Patient, ill: Patient, rounds: int) -> str:

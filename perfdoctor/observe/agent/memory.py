@@ -2,12 +2,15 @@
 
 import ctypes
 import os
+import re
+import resource
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from perfdoctor.observe.agent.threads import read_text
 from perfdoctor.observe.cgroup import memory_limit_bytes, memory_used_bytes
 from perfdoctor.schema.memory import DeviceMemory, LiveArrays, MemorySample
 
@@ -122,6 +125,26 @@ def memory_left_bytes() -> int:
     if limit is not None and used is not None:
         available = min(available, limit - used)
     return max(0, available)
+
+
+def swapped_bytes(process: psutil.Process) -> int:
+    """Memory of the process tree that was moved to swap; 0 where the kernel does not say."""
+    total = 0
+    for member in [process, *process.children(recursive=True)]:
+        found = re.search(r"VmSwap:\s+(\d+) kB", read_text(Path(f"/proc/{member.pid}/status")))
+        total += int(found[1]) * 1024 if found else 0
+    return total
+
+
+def resident_bytes(process: psutil.Process) -> tuple[int, int]:
+    """Memory of the process tree now, and the highest that this process ever had."""
+    now = 0
+    for member in [process, *process.children(recursive=True)]:
+        try:
+            now += member.memory_info().rss
+        except psutil.Error:
+            continue
+    return now, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def device_memory(jax: Any) -> list[DeviceMemory]:

@@ -3,16 +3,12 @@
 import atexit
 import gc
 import os
-import re
-import resource
 import shutil
 import signal
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +25,19 @@ from perfdoctor.observe.agent.memory import (
     allocated_bytes,
     device_memory,
     memory_left_bytes,
+    resident_bytes,
     rss_bytes,
+    swapped_bytes,
 )
 from perfdoctor.observe.agent.messages import MessageWatch
 from perfdoctor.observe.agent.profiler import Profiler
 from perfdoctor.observe.agent.settings import settings
-from perfdoctor.observe.agent.stacks import StackSampler
-from perfdoctor.observe.agent.threads import ThreadWatch, read_text
+from perfdoctor.observe.agent.stacks import StackSampler, prompt_switches
+from perfdoctor.observe.agent.threads import ThreadWatch
 from perfdoctor.schema.recording import Recording, Window
 
-SAMPLE_EVERY_S, SWITCH_S = 0.005, 0.001
-"""Inside the window; and how long a thread then goes on in Python after another one wants to."""
+SAMPLE_EVERY_S = 0.005
+"""Inside the window."""
 LOOK_EVERY_S = 0.05
 """Before it: how often to look whether compilation has come to rest."""
 QUIET_S = 1.0
@@ -308,19 +306,6 @@ class Watcher(threading.Thread):
                     return
 
 
-@contextmanager
-def prompt_switches() -> Iterator[None]:
-    """A main thread that runs Python lets the sampler in after SWITCH_S, not after 5 ms."""
-    usual_s = sys.getswitchinterval()
-    ours_s = min(SWITCH_S, usual_s)
-    sys.setswitchinterval(ours_s)
-    try:
-        yield
-    finally:
-        if abs(sys.getswitchinterval() - ours_s) < ours_s / 10:  # the program did not set its own
-            sys.setswitchinterval(usual_s)
-
-
 def ends_early(
     grown_bytes: int, taken_bytes: int, available_bytes: int, passed_s: float, *, usual: bool
 ) -> bool:
@@ -365,23 +350,3 @@ def cpu_s(process: psutil.Process) -> float:
             continue
         total += times.user + times.system
     return total
-
-
-def swapped_bytes(process: psutil.Process) -> int:
-    """Memory of the process tree that was moved to swap; 0 where the kernel does not say."""
-    total = 0
-    for member in [process, *process.children(recursive=True)]:
-        found = re.search(r"VmSwap:\s+(\d+) kB", read_text(Path(f"/proc/{member.pid}/status")))
-        total += int(found[1]) * 1024 if found else 0
-    return total
-
-
-def resident_bytes(process: psutil.Process) -> tuple[int, int]:
-    """Memory of the process tree now, and the highest that this process ever had."""
-    now = 0
-    for member in [process, *process.children(recursive=True)]:
-        try:
-            now += member.memory_info().rss
-        except psutil.Error:
-            continue
-    return now, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

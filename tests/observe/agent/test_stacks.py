@@ -1,6 +1,9 @@
+import sys
 import threading
 
-from perfdoctor.observe.agent.stacks import DEPTH, StackSampler
+import pytest
+
+from perfdoctor.observe.agent.stacks import DEPTH, SWITCH_S, StackSampler, prompt_switches
 
 
 def deep(levels: int, sampler: StackSampler) -> None:
@@ -70,3 +73,20 @@ def test_another_thread_samples_the_main_thread() -> None:
     thread.join()
     assert "test_another_thread_samples_the_main_thread" in functions(sampler, 0)
     assert "StackSampler.sample" not in functions(sampler, 0)
+
+
+def test_threads_switch_promptly_in_the_window_only() -> None:
+    usual_s = sys.getswitchinterval()
+    with prompt_switches():
+        assert sys.getswitchinterval() == pytest.approx(SWITCH_S)
+    assert sys.getswitchinterval() == usual_s
+
+
+def test_an_interval_that_the_program_sets_meanwhile_stays() -> None:
+    usual_s = sys.getswitchinterval()
+    try:
+        with prompt_switches():
+            sys.setswitchinterval(0.02)
+        assert sys.getswitchinterval() == pytest.approx(0.02)
+    finally:
+        sys.setswitchinterval(usual_s)

@@ -20,16 +20,17 @@ from perfdoctor.observe.agent import watch
 from perfdoctor.observe.agent.watch import (
     GAP_S,
     QUIET_S,
-    SWITCH_S,
     TRACE_BYTES,
     Watcher,
     dump_programs,
     ends_early,
-    prompt_switches,
 )
 from perfdoctor.observe.digest import timeline
 from perfdoctor.schema.digest import Digest
+from tests.benchmarks.watched import Resting
 
+ENDS_S = 100.0
+"""The clock of the test: when the program ends."""
 LIMIT_S = 120.0
 """Generous: reached only where something is wrong."""
 BEGIN = """
@@ -403,7 +404,7 @@ class Clock:
 
     def wait(self, seconds: float) -> bool:
         self.now_s += seconds
-        return False
+        return self.now_s > 1000.0 + ENDS_S
 
 
 class Compilations:
@@ -437,12 +438,16 @@ class Traces:
 
 
 def waited_for(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, backend: str, *compiled_s: float
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    backend: str,
+    *compiled_s: float,
+    kind: type[Watcher] = Watcher,
 ) -> tuple[float, list[float]]:
     """When a program that compiles then counts as steady, and when glances at it ended."""
     clock = Clock()
     monkeypatch.setattr(watch, "time", clock)
-    watcher, traces = Watcher(folder, steady_within_s=60.0, window_s=0.5), Traces(clock)
+    watcher, traces = kind(folder, steady_within_s=60.0, window_s=0.5), Traces(clock)
     watcher.jax = SimpleNamespace(default_backend=lambda: backend)
     watcher.profiler = traces  # type: ignore[assignment]
     watcher.compilation = Compilations(clock, *compiled_s)  # type: ignore[assignment]
@@ -469,18 +474,9 @@ def test_no_glance_is_taken_on_an_accelerator(
     assert QUIET_S < steady_s < QUIET_S + 0.1
 
 
-def test_threads_switch_promptly_in_the_window_only() -> None:
-    usual_s = sys.getswitchinterval()
-    with prompt_switches():
-        assert sys.getswitchinterval() == pytest.approx(SWITCH_S)
-    assert sys.getswitchinterval() == usual_s
-
-
-def test_an_interval_that_the_program_sets_meanwhile_stays() -> None:
-    usual_s = sys.getswitchinterval()
-    try:
-        with prompt_switches():
-            sys.setswitchinterval(0.02)
-        assert sys.getswitchinterval() == pytest.approx(0.02)
-    finally:
-        sys.setswitchinterval(usual_s)
+def test_the_observer_that_the_projects_own_gate_measures_never_opens_its_window(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    until_s, glances_s = waited_for(tmp_path, monkeypatch, "cpu", 0.0, kind=Resting)
+    assert until_s > ENDS_S
+    assert len(glances_s) == 1
