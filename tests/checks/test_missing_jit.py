@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from perfdoctor import needed
 from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.run import Setting
 from perfdoctor_checks import missing_jit
@@ -121,3 +122,11 @@ def test_functions_of_jax_are_operations(name: str) -> None:
 def test_single_operations_are_no_wholes_however_much_they_do() -> None:
     seen = dispatching(100.0, calls={"dot": 100.0}, work={"dot": 1.0})
     assert missing_jit.check(seen).kind == "issue"
+
+
+def test_what_is_not_fused_is_told_by_time_where_that_is_known() -> None:
+    calls, work = {"dot": 50.0, "step": 1.0}, {"dot": 0.5, "step": 0.5}
+    by_bytes = dispatching(51.0, calls=calls, work=work)
+    by_time = dispatching(51.0, calls=calls, work=work, work_ms={"dot": 1.8, "step": 0.2})
+    told = [missing_jit.unfused(needed(each.steps)) for each in (by_bytes, by_time)]
+    assert told == pytest.approx([0.5, 0.9])

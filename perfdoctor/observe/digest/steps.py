@@ -47,6 +47,9 @@ OUTLYING = 3
 BURST_MS = 40.0
 """Page faults that a trace brings about come in bursts: outliers up to 35 ms in scripts of
 tests/clinic, whose evaluations take 90 and more. Shorter ones are the trace's."""
+LONG_MS = 1.0
+"""Where the host is in Python for longer, a sampler that wants the interpreter gets it; out of a
+shorter time it seldom does, but in the dispatch that follows."""
 BLOCKS = 10
 """Blocks of consecutive steps from which the standard error is taken."""
 
@@ -284,6 +287,7 @@ def parts(
     host = complement(union(np.concatenate([gc, wait, dispatch])), included)
     busy = intersection(timeline.busy, included)
     idle = complement(busy, included)
+    lasts_long = host[:, 1] - host[:, 0] > LONG_MS * 1e6
 
     instants = np.asarray([instant for instant, _ in recording.samples], np.int64)
     numbers = np.asarray([number for _, number in recording.samples], np.int64)
@@ -292,9 +296,16 @@ def parts(
     sampled_as = activities[numbers] if len(numbers) else np.zeros(0, object)
 
     def share(activity: Activity, where: Intervals) -> float:
-        """Of the host's time in `where`, that in an activity, by the share of the samples."""
-        seen = contains(where, instants)
-        return float((sampled_as[seen] == activity).mean()) if seen.any() else 0.0
+        """Of the host's time in `where`, that in an activity: by the share of the samples, those of
+        long stays in Python and those of short ones, of which each has fewer.
+        """
+        found_ms = 0.0
+        for stays in (host[lasts_long], host[~lasts_long]):
+            there = intersection(where, stays)
+            seen = contains(there, instants)
+            if seen.any():
+                found_ms += float((sampled_as[seen] == activity).mean()) * total_ms(there)
+        return found_ms / max(total_ms(where), 1e-9)
 
     def stacks_of(where: Intervals) -> list[list[Frame]]:
         return [recording.stacks[number] for number in numbers[contains(where, instants)]]
@@ -310,8 +321,10 @@ def parts(
     exposed_etl_ms = exposed_host_ms * share("loading", exposed_host)
     exposed_logging_ms = exposed_host_ms * share("logging", exposed_host)
     sampled = max(1, int(contains(included, instants).sum()))
+    busy_ms = toll.net_ms(busy) / count
     return {
-        "device_busy_ms": toll.net_ms(busy) / count,
+        "device_busy_ms": busy_ms,
+        "work_ms": {name: busy_ms * part for name, part in work_shares(timeline).items()},
         "exposed_etl_ms": exposed_etl_ms / count,
         "exposed_dispatch_ms": toll.net_ms(intersection(dispatch, idle)) / count,
         "exposed_wait_ms": toll.net_ms(intersection(wait, idle)) / count,
@@ -328,6 +341,13 @@ def parts(
         "logging_places": places(host, "logging"),
         "other_places": places(host, "other"),
     }
+
+
+def work_shares(timeline: Timeline) -> dict[str, float]:
+    """By jitted function, its share of what all operations took; empty where that is not told."""
+    whole_ms = sum(timeline.computed_ms.values())
+    known = {name: timeline.computed_ms.get(module_name(name)) for name in timeline.dispatches}
+    return {name: ms / whole_ms for name, ms in known.items() if ms}
 
 
 def code_of(timeline: Timeline, function: str, recording: Recording, count: int) -> Code:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from jaxlib import _profile_data
 
 from perfdoctor.observe.digest.intervals import NOTHING, Instants, Intervals, contains, union
@@ -30,6 +31,11 @@ RUN_KEYS = {"hlo_module", "program_id", "run_id"}
 """What XLA tells of an operation: its program, and which run of that."""
 EDGE = 50
 """Events of one name that are asked for their run, at the begin of a trace and at its end."""
+ASKED = 128
+"""Events of one name that are asked for their program, drawn from all of a trace."""
+FEW = 10
+"""Operations a dispatch: larger programs are not what is called operation by operation, and theirs
+take long to go through."""
 DEVICE_COPY = re.compile(r"^copy(\.\d+)?$")
 GPU_PLANE = re.compile(r"^/device:\w+:(\d+)")
 
@@ -107,6 +113,9 @@ class Timeline:
     """When each event of the main thread began."""
     runs: dict[Operation, Runs] = field(default_factory=dict)
     """By operation, of programs on the CPU; jax 0.8 tells none."""
+    computed_ms: dict[str, float] = field(default_factory=dict)
+    """By XLA's name for a program: how long its operations took on the CPU, those that ran beside
+    each other each its part. Told where programs are of few operations; jax 0.8 tells none."""
 
 
 def read(trace: Path) -> Timeline | None:
@@ -135,6 +144,8 @@ def read(trace: Path) -> Timeline | None:
     handed_over = named(main, UPLOAD.__eq__)
     everywhere = union(together(spans for found in busy.values() for spans in found))
     marks = set[str]().union(*map(step_marks, hosts))
+    operations = operations_of(everything, accelerators)
+    are_small = len(operations) <= FEW * sum(map(count_dispatches, hosts))
     return Timeline(
         dispatches=dispatches,
         waits=waits_of(everywhere, *main),
@@ -144,13 +155,14 @@ def read(trace: Path) -> Timeline | None:
         copies=union(together([handed_over, named(everything, COPY.__eq__)])),
         callbacks=named(everything, CALLBACK.match),
         device_copies=union(named(everything, DEVICE_COPY.match)),
-        operations=operations_of(everything, accelerators),
+        operations=operations,
         annotated=named(main, marks.__contains__),
         busy_by_device=tuple(
             union(together(busy[number])) for number in range(max(busy, default=-1) + 1)
         ),
         events=np.sort(together(spans for thread in main for spans in thread.spans.values())[:, 0]),
         runs=runs_of(hosts),
+        computed_ms=computed_ms(hosts) if are_small else {},
     )
 
 
@@ -275,6 +287,41 @@ def runs_of(threads: Sequence[Thread]) -> dict[Operation, Runs]:
                 first = found[operation].first if operation in found else run
                 found[operation] = Runs(first, run, len(events))
     return found
+
+
+def computed_ms(threads: Sequence[Thread]) -> dict[str, float]:
+    """By program, what its operations took; where several run at the same time, or one in another,
+    each its part. Where programs have operations of one name, its time is divided as among those
+    events that are asked.
+    """
+    found: defaultdict[str, float] = defaultdict(float)
+    names = operations_in(threads)
+    passed_ms = shared_ms(
+        together(spans for t in threads for name, spans in t.spans.items() if name in names)
+    )
+    draw = np.random.default_rng(0)
+    for name in sorted(names):
+        events = [event for thread in threads for event in thread.events.get(name, ())]
+        spans = together(thread.spans[name] for thread in threads if name in thread.spans)
+        took_ms = passed_ms(spans[:, 1]) - passed_ms(spans[:, 0])
+        asked = draw.permutation(len(events))[:ASKED]
+        weight = took_ms.sum() / max(took_ms[asked].sum(), 1e-9)
+        for index in asked:
+            module = dict(events[index].stats).get("hlo_module")
+            if module is not None:
+                found[str(module)] += float(weight * took_ms[index])
+    return dict(found)
+
+
+def shared_ms(spans: Intervals) -> Callable[[Instants], npt.NDArray[np.float64]]:
+    """A clock, in milliseconds, that each of so many spans moves at an equal part of the speed."""
+    instants = np.concatenate([spans[:, 0], spans[:, 1]])
+    changes = np.repeat([1, -1], len(spans))
+    order = np.argsort(instants, kind="stable")
+    instants, running = instants[order], np.cumsum(changes[order])
+    steps_ms = np.diff(instants) / 1e6 / np.maximum(running[:-1], 1)
+    passed_ms = np.concatenate([[0.0], np.cumsum(steps_ms)])
+    return lambda at: np.interp(at, instants, passed_ms)
 
 
 def executions(thread: Thread) -> tuple[Instants, Instants]:

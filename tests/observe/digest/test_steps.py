@@ -188,6 +188,32 @@ def test_the_loader_gets_its_share_of_the_samples() -> None:
     assert steps.exposed_other_ms == pytest.approx(4.0)
 
 
+def test_a_loader_among_many_short_calls_is_no_longer_than_its_stay() -> None:
+    """The sampler gets the interpreter in the loader, and else in the calls, not between them."""
+    calls = [10 * step + 3.5 + 0.5 * n for step in range(COUNT + 1) for n in range(13)]
+    operations = union((round(at * MS), round((at + 0.05) * MS)) for at in calls)
+    dispatches = {"step": every_step(0, 0.5, COUNT + 1), "add": operations}
+    among = recording()
+    among.stacks = [LOADING, TRAINING]
+    among.samples = sorted(
+        (round((10 * step + at) * MS), number)
+        for step in range(COUNT + 1)
+        for at, number in ((1.5, 0), (2.5, 0), (4.02, 1), (6.02, 1), (8.02, 1))
+    )
+    steps = seen(timeline(dispatches, every_step(4, 5)), among)
+    assert steps.dispatches == pytest.approx(14)
+    assert steps.etl_ms == pytest.approx(3.0)
+    assert steps.etl_places[0].share == pytest.approx(2 / 5)
+
+
+def test_the_devices_time_is_told_by_function() -> None:
+    calls = {"step": DISPATCHES, "add": every_step(2, 3)}
+    told = timeline(calls, every_step(0, 8), computed_ms={"jit_step": 30.0, "jit_add": 10.0})
+    steps = seen(told, recording())
+    assert steps.work_ms == pytest.approx({"step": 6.0, "add": 2.0})
+    assert seen(timeline(calls, every_step(0, 8)), recording()).work_ms == {}
+
+
 def test_time_without_samples_is_not_called_loading() -> None:
     unseen = recording(LOADING)
     unseen.samples = []

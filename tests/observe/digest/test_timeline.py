@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from perfdoctor.observe.digest.intervals import NOTHING, complement, total_ms, union
 from perfdoctor.observe.digest.timeline import (
+    ASKED,
     AWAIT,
     BEGIN,
     EDGE,
@@ -22,6 +23,7 @@ from perfdoctor.observe.digest.timeline import (
     Runs,
     Thread,
     Timeline,
+    computed_ms,
     computing,
     count_dispatches,
     dispatches_of,
@@ -356,6 +358,35 @@ def test_programs_whose_operations_have_the_same_name_are_told_apart() -> None:
 
 def test_an_operation_without_a_run_tells_none() -> None:
     assert runs_of([thread_of([event("dot", 1, 2), event("end: dot", 2, 2)], 0)]) == {}
+
+
+def ran(name: str, module: str, took_ms: int) -> list[SimpleNamespace]:
+    end = took_ms * 1_000_000
+    return [event(name, 0, end, hlo_module=module), event(f"end: {name}", end, end)]
+
+
+def test_time_on_the_cpu_is_told_by_program() -> None:
+    inline = ran("dot", "jit_step", 4)
+    pool = [
+        *ran("dot", "jit_dot", 2),
+        *ran("add", "jit_step", 1),
+        event("no operation", 0, 9_000_000, hlo_module="jit_step"),
+    ]
+    found = computed_ms([thread_of(inline, 0), thread_of(pool, 0)])
+    in_step_ms = (1 / 3 + 1 / 2 + 2) + 1 / 3  # three at the same time for 1 ms, then two, then one
+    assert found == {"jit_step": pytest.approx(in_step_ms), "jit_dot": pytest.approx(1 / 3 + 1 / 2)}
+
+
+def test_of_many_operations_some_tell_the_program_of_all() -> None:
+    mixed = [
+        each
+        for number in range(20 * ASKED + 1)
+        for each in operation("dot", 20 * number, number, program=1 + number % 2)
+    ]
+    found = computed_ms([thread_of(mixed, 0)])
+    whole_ms = (20 * ASKED + 1) * 5e-6
+    assert sum(found.values()) == pytest.approx(whole_ms)
+    assert found["jit_1"] == pytest.approx(whole_ms / 2, rel=0.3)
 
 
 def test_the_programs_own_marks_are_its_steps(traced: Timeline) -> None:
