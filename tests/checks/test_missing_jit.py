@@ -78,7 +78,7 @@ def test_the_low_estimate_counts_the_dispatching_alone() -> None:
     gain = missing_jit.check(dispatching(300)).gain
     assert gain is not None
     assert gain.low == pytest.approx(10 / (10 - 6 * 0.75))
-    assert gain.speedup == pytest.approx(10 / (10 - 8 * 0.95))
+    assert gain.speedup == pytest.approx(10 / (10 - 8 * missing_jit.DISPATCHED))
 
 
 @given(time_ms=st.floats(0, 1e4), dispatch_ms=st.floats(-1, 1e4), other_ms=st.floats(-1, 1e4))
@@ -130,3 +130,16 @@ def test_what_is_not_fused_is_told_by_time_where_that_is_known() -> None:
     by_time = dispatching(51.0, calls=calls, work=work, work_ms={"dot": 1.8, "step": 0.2})
     told = [missing_jit.unfused(needed(each.steps)) for each in (by_bytes, by_time)]
     assert told == pytest.approx([0.5, 0.9])
+
+
+def test_products_and_loading_stay_but_beside_each_other() -> None:
+    """Of 4 ms of products half are left, and the 1 ms of loading is hidden behind them."""
+    fields = {"calls": {"dot": 30.0, "add": 70.0}, "work_ms": {"dot": 4.0, "add": 2.0}}
+    parts = {"device_busy_ms": 6.0, "exposed_dispatch_ms": 3.0, "exposed_other_ms": 0.0}
+    seen = dispatching(100.0, **fields, **parts, exposed_etl_ms=1.0, waits=0.0, waiting_steps=0.0)
+    waits = replace(seen, steps=replace(needed(seen.steps), waiting_steps=1.0))
+    gain, waiting = missing_jit.check(seen).gain, missing_jit.check(waits).gain
+    assert gain is not None and waiting is not None
+    saved_ms = 4 * 0.5 + 2 * 0.95 + 3 * missing_jit.DISPATCHED
+    assert gain.speedup == pytest.approx(10 / (10 - saved_ms - 1))
+    assert waiting.speedup == pytest.approx(10 / (10 - saved_ms))
