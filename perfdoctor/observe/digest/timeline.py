@@ -2,16 +2,23 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from jaxlib import _profile_data
 
+from perfdoctor.observe.digest.events import (
+    Thread,
+    named,
+    operations_in,
+    thread_of,
+    together,
+)
 from perfdoctor.observe.digest.intervals import NOTHING, Instants, Intervals, contains, union
+from perfdoctor.observe.digest.runs import Operation, Runs, computed_ms, runs_of
 
 DISPATCH = "PjitFunction("
 HOST_WAITS = ("np.asarray(jax.Array)", "BlockUntilReady", "Await")
@@ -21,18 +28,10 @@ CPU_EXECUTION = "ThunkExecutor::Execute"
 BEGIN, END = "ThreadpoolListener::StartRegion", "ThreadpoolListener::StopRegion"
 """Around each task of a pool's thread; one that holds an execution runs a program. The event of the
 execution itself has no length where the program did not leave the thread."""
-OPERATION_END = "end: "
-"""Before the name of an operation, in a second event; jax 0.8 lists no operations."""
 UPLOAD, COPY = "DevicePut", "H2D Dispatch"
 """A host array that becomes an argument; the copy itself, where it is made by another thread."""
 CALLBACK = re.compile(r"^(pure_callback|io_callback|debug_callback|debug_print)[.\d]*$")
 """XLA names the operation that calls back to Python by the primitive of JAX."""
-RUN_KEYS = {"hlo_module", "program_id", "run_id"}
-"""What XLA tells of an operation: its program, and which run of that."""
-EDGE = 50
-"""Events of one name that are asked for their run, at the begin of a trace and at its end."""
-ASKED = 128
-"""Events of one name that are asked for their program, drawn from all of a trace."""
 FEW = 10
 """Operations a dispatch: larger programs are not what is called operation by operation, and theirs
 take long to go through."""
@@ -42,45 +41,6 @@ GPU_PLANE = re.compile(r"^/device:\w+:(\d+)")
 
 Busy = defaultdict[int, list[Intervals]]
 """By device: spans in which it computed, which may overlap."""
-
-
-class Operation(NamedTuple):
-    """An operation of a program on the CPU."""
-
-    module: str
-    """XLA's name for the program."""
-    program: int
-    """Its number: programs of one function for several shapes have the same name."""
-    name: str
-
-
-class Run(NamedTuple):
-    """A run of a program; XLA numbers those of each one after another, traced or not."""
-
-    number: int
-    begin_ns: int
-    """Of the operation by which the run is known."""
-
-
-class Runs(NamedTuple):
-    """The first and the last run that began an operation, and how often it did so in all."""
-
-    first: Run
-    last: Run
-    events: int
-
-
-@dataclass(frozen=True)
-class Thread:
-    """The events of one thread of the host, or of one queue of a device, by their names.
-
-    A trace has millions of events, and few names: whatever is asked is asked of the names.
-    """
-
-    events: dict[str, list[Any]]
-    """As the profile has them."""
-    spans: dict[str, Intervals]
-    """Begin and end of each of them."""
 
 
 @dataclass(frozen=True)
@@ -166,44 +126,6 @@ def read(trace: Path) -> Timeline | None:
     )
 
 
-def thread_of(events: Iterable[Any], origin_ns: int) -> Thread:
-    """Events of the profile, which are timed from its start; `origin_ns`: when that was.
-
-    Of the ends of operations, which are half of all, only the names are kept.
-    """
-    by_name: defaultdict[str, list[Any]] = defaultdict(list)
-    for event in events:
-        name = event.name
-        if name.startswith(OPERATION_END):
-            by_name[name]
-        else:
-            by_name[name].append(event)
-    return Thread(
-        events=dict(by_name),
-        spans={name: spans_of(found, origin_ns) for name, found in by_name.items()},
-    )
-
-
-def spans_of(events: list[Any], origin_ns: int) -> Intervals:
-    """Begin and end of each event."""
-    starts = np.fromiter((event.start_ns for event in events), np.float64, len(events))
-    lengths = np.fromiter((event.duration_ns for event in events), np.float64, len(events))
-    begins = origin_ns + np.rint(starts).astype(np.int64)
-    return np.stack([begins, begins + np.rint(lengths).astype(np.int64)], axis=1)
-
-
-def named(threads: Iterable[Thread], wanted: Callable[[str], object]) -> Intervals:
-    """The spans of all events with a wanted name, overlapping or not, sorted."""
-    found = [spans for thread in threads for name, spans in thread.spans.items() if wanted(name)]
-    pairs = together(found)
-    return pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
-
-
-def together(several: Iterable[Intervals]) -> Intervals:
-    """Spans in one array, as they come."""
-    return np.concatenate([NOTHING, *several])
-
-
 def without_tracing(timeline: Timeline, tracing: Intervals) -> Timeline:
     """Without the calls of jitted functions that were made while another was being traced."""
 
@@ -259,69 +181,6 @@ def operations_of(threads: Iterable[Thread], accelerators: Iterable[Thread]) -> 
         ]
     )
     return np.sort(begun[:, 0])
-
-
-def operations_in(threads: Iterable[Thread]) -> set[str]:
-    """The names of all operations: an event that is one has another at its end."""
-    names = set[str]().union(*(thread.spans for thread in threads))
-    return {name for name in names if OPERATION_END + name in names}
-
-
-def runs_of(threads: Sequence[Thread]) -> dict[Operation, Runs]:
-    """The runs of each program, by each of its operations.
-
-    Several programs may have operations of the same name: of each name the first and the last
-    events are looked at, so that a program that runs seldom may be missing.
-    """
-    found: dict[Operation, Runs] = {}
-    for name in operations_in(threads):
-        having = [thread for thread in threads if name in thread.events]
-        events = [event for thread in having for event in thread.events[name]]
-        begins = together(thread.spans[name] for thread in having)[:, 0]
-        order = np.argsort(begins, kind="stable")
-        for index in dict.fromkeys([*order[:EDGE].tolist(), *order[-EDGE:].tolist()]):
-            stats = dict(events[index].stats)
-            if stats.keys() >= RUN_KEYS:
-                operation = Operation(str(stats["hlo_module"]), int(stats["program_id"]), name)
-                run = Run(int(stats["run_id"]), int(begins[index]))
-                first = found[operation].first if operation in found else run
-                found[operation] = Runs(first, run, len(events))
-    return found
-
-
-def computed_ms(threads: Sequence[Thread]) -> dict[str, float]:
-    """By program, what its operations took; where several run at the same time, or one in another,
-    each its part. Where programs have operations of one name, its time is divided as among those
-    events that are asked.
-    """
-    found: defaultdict[str, float] = defaultdict(float)
-    names = operations_in(threads)
-    passed_ms = shared_ms(
-        together(spans for t in threads for name, spans in t.spans.items() if name in names)
-    )
-    draw = np.random.default_rng(0)
-    for name in sorted(names):
-        events = [event for thread in threads for event in thread.events.get(name, ())]
-        spans = together(thread.spans[name] for thread in threads if name in thread.spans)
-        took_ms = passed_ms(spans[:, 1]) - passed_ms(spans[:, 0])
-        asked = draw.permutation(len(events))[:ASKED]
-        weight = took_ms.sum() / max(took_ms[asked].sum(), 1e-9)
-        for index in asked:
-            module = dict(events[index].stats).get("hlo_module")
-            if module is not None:
-                found[str(module)] += float(weight * took_ms[index])
-    return dict(found)
-
-
-def shared_ms(spans: Intervals) -> Callable[[Instants], npt.NDArray[np.float64]]:
-    """A clock, in milliseconds, that each of so many spans moves at an equal part of the speed."""
-    instants = np.concatenate([spans[:, 0], spans[:, 1]])
-    changes = np.repeat([1, -1], len(spans))
-    order = np.argsort(instants, kind="stable")
-    instants, running = instants[order], np.cumsum(changes[order])
-    steps_ms = np.diff(instants) / 1e6 / np.maximum(running[:-1], 1)
-    passed_ms = np.concatenate([[0.0], np.cumsum(steps_ms)])
-    return lambda at: np.interp(at, instants, passed_ms)
 
 
 def executions(thread: Thread) -> tuple[Instants, Instants]:

@@ -21,7 +21,8 @@ from perfdoctor.observe.digest.intervals import (
     intersection,
     total_ms,
 )
-from perfdoctor.observe.digest.timeline import Operation, Run, Timeline
+from perfdoctor.observe.digest.runs import Operation, Run
+from perfdoctor.observe.digest.timeline import Timeline
 
 FEWEST_RUNS = 5
 """Between glance and window, and in the window; fewer tell no mean."""

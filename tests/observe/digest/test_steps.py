@@ -8,6 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from perfdoctor.observe.digest.intervals import NOTHING, Intervals, union
+from perfdoctor.observe.digest.runs import Operation, Run, Runs
 from perfdoctor.observe.digest.steps import (
     OP_BY_OP,
     RUN_AHEAD,
@@ -17,7 +18,7 @@ from perfdoctor.observe.digest.steps import (
     steps_of,
     weights_of,
 )
-from perfdoctor.observe.digest.timeline import Operation, Run, Runs, Timeline
+from perfdoctor.observe.digest.timeline import Timeline
 from perfdoctor.schema.recording import (
     CollectionEvent,
     CompileEvent,

@@ -10,35 +10,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perfdoctor.observe.digest.events import OPERATION_END, Thread, thread_of, together
 from perfdoctor.observe.digest.intervals import NOTHING, complement, total_ms, union
 from perfdoctor.observe.digest.timeline import (
-    ASKED,
     AWAIT,
     BEGIN,
-    EDGE,
     END,
-    OPERATION_END,
-    Operation,
-    Run,
-    Runs,
-    Thread,
     Timeline,
-    computed_ms,
     computing,
     count_dispatches,
     dispatches_of,
-    named,
     profile_start_ns,
     read,
     regions,
-    runs_of,
-    spans_of,
     step_marks,
-    thread_of,
-    together,
     waits_of,
     without_tracing,
 )
+from tests.observe.digest.made_up import event, thread
 
 TRACED = """
 import sys, threading
@@ -92,15 +81,6 @@ jax.profiler.stop_trace()
 """
 
 
-def event(name: str, start: int, end: int, **stats: object) -> SimpleNamespace:
-    return SimpleNamespace(name=name, start_ns=start, duration_ns=end - start, stats=stats.items())
-
-
-def thread(*events: tuple[str, int, int]) -> Thread:
-    """Of the names, begins and ends of its events."""
-    return thread_of([event(*each) for each in events], 0)
-
-
 EVENTS = thread(
     ("PjitFunction(step)", 10, 20),
     ("PjitFunction(step)", 12, 18),
@@ -124,12 +104,6 @@ def test_the_profile_start_is_found_by_its_plane() -> None:
 
 def test_a_profile_without_a_start_counts_from_zero() -> None:
     assert profile_start_ns([plane("/host:CPU")]) == 0
-
-
-def test_spans_are_laid_beside_the_clock() -> None:
-    start = 1_795_000_000_000_000_000
-    found = spans_of([SimpleNamespace(start_ns=5.4, duration_ns=2.2)], start)
-    assert found.tolist() == [[start + 5, start + 7]]
 
 
 def test_dispatches_are_counted() -> None:
@@ -259,25 +233,6 @@ def test_no_timeline_without_a_profile(tmp_path: Path, name: str) -> None:
     assert read(tmp_path / name) is None
 
 
-def test_events_of_a_name_are_kept_one_by_one() -> None:
-    events = thread(("DevicePut", 12, 18), ("Other", 0, 1), ("DevicePut", 10, 20))
-    assert named([events], "DevicePut".__eq__).tolist() == [[10, 20], [12, 18]]
-    assert named([events], "H2D Dispatch".__eq__).shape == (0, 2)
-
-
-PAIRS = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)))
-
-
-@given(PAIRS, PAIRS)
-def test_spans_of_a_name_are_sorted_and_none_is_lost(
-    one: list[tuple[int, int]], other: list[tuple[int, int]]
-) -> None:
-    threads = [thread(*(("DevicePut", *pair) for pair in pairs)) for pairs in (one, other)]
-    found = named(threads, "DevicePut".__eq__)
-    assert found.shape == (len(one) + len(other), 2)
-    assert [tuple(pair) for pair in found.tolist()] == sorted(one + other)
-
-
 def test_calls_that_were_made_while_tracing_are_no_dispatches() -> None:
     calls = {"step": union([(0, 5), (20, 25)]), "helper": union([(11, 12)])}
     seen = Timeline(dispatches=calls, waits=NOTHING, busy=NOTHING, by_thread=(calls,))
@@ -327,66 +282,6 @@ def test_runs_of_a_program_are_numbered_one_after_another(traced: Timeline) -> N
     first, last, events = of_step[once]
     assert (last.number - first.number, events) == (19, 20)
     assert first.begin_ns < last.begin_ns
-
-
-def operation(name: str, at: int, run: int, program: int = 1) -> list[SimpleNamespace]:
-    stats = {"hlo_module": f"jit_{program}", "program_id": program, "run_id": run}
-    return [event(name, at, at + 5, **stats), event(f"end: {name}", at + 5, at + 5)]
-
-
-def test_runs_are_told_by_each_operation_wherever_it_ran() -> None:
-    inline = thread_of([*operation("dot.1", 100, 7), *operation("dot.1", 300, 9)], 1000)
-    pool = thread_of([*operation("dot.1", 200, 8), *operation("add", 210, 8)], 1000)
-    assert runs_of([inline, pool]) == {
-        Operation("jit_1", 1, "dot.1"): Runs(Run(7, 1100), Run(9, 1300), 3),
-        Operation("jit_1", 1, "add"): Runs(Run(8, 1210), Run(8, 1210), 1),
-    }
-
-
-def test_programs_whose_operations_have_the_same_name_are_told_apart() -> None:
-    mixed = [
-        each
-        for number in range(2 * EDGE)
-        for program in (1, 2)
-        for each in operation("dot", 20 * number + program, number // program, program)
-    ]
-    found = runs_of([thread_of(mixed, 0)])
-    first, second = found[Operation("jit_1", 1, "dot")], found[Operation("jit_2", 2, "dot")]
-    assert (first.first.number, first.last.number) == (0, 2 * EDGE - 1)
-    assert (second.first.number, second.last.number) == (0, EDGE - 1)
-
-
-def test_an_operation_without_a_run_tells_none() -> None:
-    assert runs_of([thread_of([event("dot", 1, 2), event("end: dot", 2, 2)], 0)]) == {}
-
-
-def ran(name: str, module: str, took_ms: int) -> list[SimpleNamespace]:
-    end = took_ms * 1_000_000
-    return [event(name, 0, end, hlo_module=module), event(f"end: {name}", end, end)]
-
-
-def test_time_on_the_cpu_is_told_by_program() -> None:
-    inline = ran("dot", "jit_step", 4)
-    pool = [
-        *ran("dot", "jit_dot", 2),
-        *ran("add", "jit_step", 1),
-        event("no operation", 0, 9_000_000, hlo_module="jit_step"),
-    ]
-    found = computed_ms([thread_of(inline, 0), thread_of(pool, 0)])
-    in_step_ms = (1 / 3 + 1 / 2 + 2) + 1 / 3  # three at the same time for 1 ms, then two, then one
-    assert found == {"jit_step": pytest.approx(in_step_ms), "jit_dot": pytest.approx(1 / 3 + 1 / 2)}
-
-
-def test_of_many_operations_some_tell_the_program_of_all() -> None:
-    mixed = [
-        each
-        for number in range(20 * ASKED + 1)
-        for each in operation("dot", 20 * number, number, program=1 + number % 2)
-    ]
-    found = computed_ms([thread_of(mixed, 0)])
-    whole_ms = (20 * ASKED + 1) * 5e-6
-    assert sum(found.values()) == pytest.approx(whole_ms)
-    assert found["jit_1"] == pytest.approx(whole_ms / 2, rel=0.3)
 
 
 def test_the_programs_own_marks_are_its_steps(traced: Timeline) -> None:

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from perfdoctor.observe.digest import untraced
 from perfdoctor.observe.digest.intervals import NOTHING, Instants, union
-from perfdoctor.observe.digest.timeline import Operation, Run, Runs, Timeline
+from perfdoctor.observe.digest.runs import Operation, Run, Runs
+from perfdoctor.observe.digest.timeline import Timeline
 from perfdoctor.observe.digest.untraced import LEAST, Toll, events_that_lengthen, toll_of
 
 MS = 1_000_000

@@ -1,0 +1,101 @@
+"""What a profile tells of the programs that ran on the CPU: which run of each, and how long."""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from perfdoctor.observe.digest.events import Thread, operations_in, together
+from perfdoctor.observe.digest.intervals import Instants, Intervals
+
+RUN_KEYS = {"hlo_module", "program_id", "run_id"}
+"""What XLA tells of an operation: its program, and which run of that."""
+EDGE = 50
+"""Events of one name that are asked for their run, at the begin of a trace and at its end."""
+ASKED = 128
+"""Events of one name that are asked for their program, drawn from all of a trace."""
+
+
+class Operation(NamedTuple):
+    """An operation of a program on the CPU."""
+
+    module: str
+    """XLA's name for the program."""
+    program: int
+    """Its number: programs of one function for several shapes have the same name."""
+    name: str
+
+
+class Run(NamedTuple):
+    """A run of a program; XLA numbers those of each one after another, traced or not."""
+
+    number: int
+    begin_ns: int
+    """Of the operation by which the run is known."""
+
+
+class Runs(NamedTuple):
+    """The first and the last run that began an operation, and how often it did so in all."""
+
+    first: Run
+    last: Run
+    events: int
+
+
+def runs_of(threads: Sequence[Thread]) -> dict[Operation, Runs]:
+    """The runs of each program, by each of its operations.
+
+    Several programs may have operations of the same name: of each name the first and the last
+    events are looked at, so that a program that runs seldom may be missing.
+    """
+    found: dict[Operation, Runs] = {}
+    for name in operations_in(threads):
+        having = [thread for thread in threads if name in thread.events]
+        events = [event for thread in having for event in thread.events[name]]
+        begins = together(thread.spans[name] for thread in having)[:, 0]
+        order = np.argsort(begins, kind="stable")
+        for index in dict.fromkeys([*order[:EDGE].tolist(), *order[-EDGE:].tolist()]):
+            stats = dict(events[index].stats)
+            if stats.keys() >= RUN_KEYS:
+                operation = Operation(str(stats["hlo_module"]), int(stats["program_id"]), name)
+                run = Run(int(stats["run_id"]), int(begins[index]))
+                first = found[operation].first if operation in found else run
+                found[operation] = Runs(first, run, len(events))
+    return found
+
+
+def computed_ms(threads: Sequence[Thread]) -> dict[str, float]:
+    """By program, what its operations took; where several run at the same time, or one in another,
+    each its part. Where programs have operations of one name, its time is divided as among those
+    events that are asked.
+    """
+    found: defaultdict[str, float] = defaultdict(float)
+    names = operations_in(threads)
+    passed_ms = shared_ms(
+        together(spans for t in threads for name, spans in t.spans.items() if name in names)
+    )
+    draw = np.random.default_rng(0)
+    for name in sorted(names):
+        events = [event for thread in threads for event in thread.events.get(name, ())]
+        spans = together(thread.spans[name] for thread in threads if name in thread.spans)
+        took_ms = passed_ms(spans[:, 1]) - passed_ms(spans[:, 0])
+        asked = draw.permutation(len(events))[:ASKED]
+        weight = took_ms.sum() / max(took_ms[asked].sum(), 1e-9)
+        for index in asked:
+            module = dict(events[index].stats).get("hlo_module")
+            if module is not None:
+                found[str(module)] += float(weight * took_ms[index])
+    return dict(found)
+
+
+def shared_ms(spans: Intervals) -> Callable[[Instants], npt.NDArray[np.float64]]:
+    """A clock, in milliseconds, that each of so many spans moves at an equal part of the speed."""
+    instants = np.concatenate([spans[:, 0], spans[:, 1]])
+    changes = np.repeat([1, -1], len(spans))
+    order = np.argsort(instants, kind="stable")
+    instants, running = instants[order], np.cumsum(changes[order])
+    steps_ms = np.diff(instants) / 1e6 / np.maximum(running[:-1], 1)
+    passed_ms = np.concatenate([[0.0], np.cumsum(steps_ms)])
+    return lambda at: np.interp(at, instants, passed_ms)
