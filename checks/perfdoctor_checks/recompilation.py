@@ -58,6 +58,8 @@ MOST = 0.98
 HELD_UP, HELD_UP_HIGH = 1.45, 2.0
 """Times what jax counts: a compilation takes threads, caches and memory from what runs beside it.
 Three scripts of tests/clinic show 1.3 to 1.6 (callbacks_trainer, eqx_series, plain_mlp)."""
+MOST_SLOWED = 5.0
+"""Times that steps of tests/clinic take longer for being traced, at most."""
 RECURRING, RECURRING_LOW = 0.5, 0.1
 """The same for shapes, of which each comes back: a script whose batches are as long as their
 longest text shows 1.0 in its first half minute, and 0.1 over a long run."""
@@ -97,7 +99,7 @@ def check(observation: Observation) -> Outcome:
     facts = [repeated(name, each, lost_s[name]) for name, each in found.items()]
     reason = found[worst][-1].reason
     repeats = repeats_of(compiles)
-    share = sum(share_lost(repeats[name], lost_s[name], steps) for name in found)
+    share = sum(share_lost(repeats[name], each, steps) for name, each in found.items())
     gain = without(share, recurs(reason))
     return told(observation, summary, reason, [*facts, total(compiles)], gain)
 
@@ -176,18 +178,21 @@ def spent_s(compiles: list[Compile], steps: Steps) -> float:
     return sum(min(each.seconds, each.at_s - steps.began_s) for each in compiles)
 
 
-def share_lost(repeats: list[Compile], spent_s: float, steps: Steps) -> float:
+def share_lost(repeats: list[Compile], within: list[Compile], steps: Steps) -> float:
     """Of the time that the program takes without a trace, what compiling a function again takes.
 
-    As in the later half of its repeats before the window. Where these are too few, as in the
-    window, whose steps are slowed down by the trace.
+    As in the later half of its repeats before the window, if these go on as often in it, but for
+    the trace. Else, as when they were a start's, as in the window itself.
     """
     before = [each for each in repeats if each.at_s <= steps.began_s]
     if len(before) > 2 * FEWEST_REPEATS:
         first, *later = before[len(before) // 2 :]
-        return sum(each.seconds for each in later) / max(later[-1].at_s - first.at_s, 1e-9)
-    rest_s = max(0.0, steps.window_s - spent_s) / steps.slowed
-    return spent_s / max(spent_s + rest_s, 1e-9)
+        span_s = max(later[-1].at_s - first.at_s, 1e-9)
+        if len(within) >= len(later) / span_s * steps.window_s / MOST_SLOWED:
+            return sum(each.seconds for each in later) / span_s
+    lost_s = spent_s(within, steps)
+    rest_s = max(0.0, steps.window_s - lost_s) / steps.slowed
+    return lost_s / max(lost_s + rest_s, 1e-9)
 
 
 def without(lost: float, recurs: bool) -> Gain:

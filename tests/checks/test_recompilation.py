@@ -112,6 +112,14 @@ def test_many_repeats_before_the_window_tell_what_is_lost_without_a_trace() -> N
     assert gain.speedup == pytest.approx(1 + HELD_UP)  # half of each 0.6 s
 
 
+def test_a_burst_at_the_start_says_nothing_of_the_steps() -> None:
+    burst = [1 + 0.31 * number for number in range(25)]
+    seen = seen_with(*compiled(*burst, 11.5, reason=None))
+    gain = recompilation.check(seen).gain
+    assert gain is not None
+    assert gain.speedup == pytest.approx(1 + HELD_UP * (0.3 / 2.7))
+
+
 def test_shapes_come_back_so_less_is_sure_of_them() -> None:
     gain, other = again(SHAPE).gain, again(None).gain
     assert gain is not None and other is not None
