@@ -51,8 +51,9 @@ ID = "recompilation"
 NEEDS = ("compiles",)
 FEWEST_REPEATS = 3
 """In all: a first step with weak types and a smaller last batch make two."""
-SPREAD, LEAST_SHARE = 0.25, 0.01
-"""Of the window: a burst (the first evaluation) ends sooner; below, the loss is noise."""
+SPREAD, BURST_S, LEAST_SHARE = 0.25, 0.5, 0.01
+"""Of the window, and in all: a burst (the first evaluation, the end of a run) is over sooner; of the
+window: below, the loss is noise."""
 MOST = 0.98
 """Of the time: what a step takes besides is not known any better."""
 HELD_UP, HELD_UP_HIGH = 1.45, 2.0
@@ -164,11 +165,12 @@ def inside(repeats: Repeats, steps: Steps) -> Repeats:
 def recurring(compiles: tuple[Compile, ...], steps: Steps) -> Repeats:
     """Repeats in the window of functions that keep being compiled."""
     repeats = repeats_of(compiles)
+    longest_burst_s = max(BURST_S, SPREAD * steps.window_s)
     return {
         name: each
         for name, each in inside(repeats, steps).items()
         if len(repeats[name]) >= FEWEST_REPEATS
-        and (name == steps.function or each[-1].at_s - each[0].at_s >= SPREAD * steps.window_s)
+        and (name == steps.function or each[-1].at_s - each[0].at_s >= longest_burst_s)
         and spent_s(each, steps) >= LEAST_SHARE * steps.window_s
     }
 

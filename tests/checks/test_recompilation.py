@@ -112,6 +112,14 @@ def test_many_repeats_before_the_window_tell_what_is_lost_without_a_trace() -> N
     assert gain.speedup == pytest.approx(1 + HELD_UP)  # half of each 0.6 s
 
 
+def test_a_burst_in_a_short_window_is_no_habit() -> None:
+    """A run of 3 s that ends with an evaluation, and so does its window."""
+    seen = seen_with(*compiled(1.0, 10.05, 10.15, 10.25, function="add"))
+    assert seen.steps is not None
+    short = replace(seen, steps=replace(seen.steps, window_s=0.3))
+    assert recompilation.check(short).kind == "ok"
+
+
 def test_a_burst_at_the_start_says_nothing_of_the_steps() -> None:
     burst = [1 + 0.31 * number for number in range(25)]
     seen = seen_with(*compiled(*burst, 11.5, reason=None))
