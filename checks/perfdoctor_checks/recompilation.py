@@ -52,8 +52,8 @@ NEEDS = ("compiles",)
 FEWEST_REPEATS = 3
 """In all: a first step with weak types and a smaller last batch make two."""
 SPREAD, BURST_S, LEAST_SHARE = 0.25, 0.5, 0.01
-"""Of the window, and in all: a burst (the first evaluation, the end of a run) is over sooner; of the
-window: below, the loss is noise."""
+"""Of the window, and in all: a burst (the first evaluation, the end of a run) is over sooner. Of
+the window: below, the loss is noise."""
 MOST = 0.98
 """Of the time: what a step takes besides is not known any better."""
 HELD_UP, HELD_UP_HIGH = 1.45, 2.0
