@@ -60,7 +60,8 @@ HELD_UP, HELD_UP_HIGH = 1.45, 2.0
 """Times what jax counts: a compilation takes threads, caches and memory from what runs beside it.
 Three scripts of tests/clinic show 1.3 to 1.6 (callbacks_trainer, eqx_series, plain_mlp)."""
 MOST_SLOWED = 5.0
-"""Times that steps of tests/clinic take longer for being traced, at most."""
+"""Times that steps take longer for being traced: 1 to 5 in nearly all scripts of tests/clinic (9
+was seen once); with more, the window alone is asked, which tells less of a loss, not more."""
 RECURRING, RECURRING_LOW = 0.5, 0.1
 """The same for shapes, of which each comes back: a script whose batches are as long as their
 longest text shows 1.0 in its first half minute, and 0.1 over a long run."""
