@@ -23,9 +23,13 @@ from perfdoctor.schema.program import Program
 from perfdoctor.schema.recording import Recording
 from perfdoctor.schema.run import Steps
 
-SHORTEST_S, LONGEST_S, LONGER = 3.0, 20.0, 4
-"""Of windows after the first; LONGER: so many times, where too few steps were seen."""
-ENOUGH_STEPS = 20
+SHORTEST_S, LONGEST_S = 3.0, 40.0
+"""Of windows after the first; the longest holds five steps of six seconds."""
+LONGER, WAIT_LONGER = 4, 2
+"""So many times as long, where too few steps were seen, and where the host came to none: a batch
+may take longer to load than the window is."""
+ENOUGH_STEPS, ENOUGH_S = 20, 20.0
+"""Of steps, or of a window that holds a few."""
 """Fewer tell a mean, but hardly its error."""
 
 
@@ -75,10 +79,10 @@ def next_window_s(seen: Timeline | None, steps: Steps | None, recording: Recordi
     if compiled_in(recording) and not recording.never_rests:
         return looked_s
     if steps is None:
-        return min(LONGEST_S, LONGER * looked_s) if seen.dispatches else looked_s
-    if steps.count >= ENOUGH_STEPS or looked_s >= LONGEST_S or recording.never_rests:
+        return min(LONGEST_S, looked_s * (LONGER if seen.dispatches else WAIT_LONGER))
+    if steps.count >= ENOUGH_STEPS or looked_s >= ENOUGH_S or recording.never_rests:
         return None  # where it compiles for ever, the compilations are what matters
-    return min(LONGEST_S, 1.5 * looked_s * ENOUGH_STEPS / steps.count)
+    return min(ENOUGH_S, 1.5 * looked_s * ENOUGH_STEPS / steps.count)
 
 
 def compiled_in(recording: Recording) -> bool:

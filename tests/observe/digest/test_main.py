@@ -1,7 +1,14 @@
 import pytest
 from msgspec.structs import replace
 
-from perfdoctor.observe.digest.__main__ import ENOUGH_STEPS, LONGER, LONGEST_S, next_window_s
+from perfdoctor.observe.digest.__main__ import (
+    ENOUGH_S,
+    ENOUGH_STEPS,
+    LONGER,
+    LONGEST_S,
+    WAIT_LONGER,
+    next_window_s,
+)
 from perfdoctor.observe.digest.intervals import NOTHING, union
 from perfdoctor.observe.digest.timeline import Timeline
 from perfdoctor.schema.recording import CompileEvent, Recording, Window
@@ -40,17 +47,21 @@ def test_enough_steps_are_enough() -> None:
 def test_too_few_steps_ask_for_a_window_that_holds_enough() -> None:
     asked_s = next_window_s(SEEN, steps(ENOUGH_STEPS // 2), window(3.0))
     assert asked_s == pytest.approx(3.0 * 2 * 1.5)
-    assert next_window_s(SEEN, steps(5), window(15.0)) == LONGEST_S
-    assert next_window_s(SEEN, steps(5), window(LONGEST_S)) is None
+    assert next_window_s(SEEN, steps(5), window(15.0)) == ENOUGH_S
+    assert next_window_s(SEEN, steps(5), window(ENOUGH_S)) is None
+
+
+def test_steps_of_seconds_are_waited_for() -> None:
+    assert next_window_s(IDLE, None, window(3.0)) == WAIT_LONGER * 3.0
+    assert next_window_s(SEEN, None, window(3.0)) == LONGER * 3.0
+    assert next_window_s(SEEN, None, window(ENOUGH_S)) == LONGEST_S
 
 
 def test_a_window_in_a_set_up_is_repeated() -> None:
     assert next_window_s(SEEN, steps(100), window(3.0, compiles=True)) == 3.0
-    assert next_window_s(IDLE, None, window(3.0)) == 3.0
-    assert next_window_s(SEEN, None, window(3.0)) == LONGER * 3.0
 
 
 def test_a_program_that_compiles_for_ever_is_not_looked_at_again() -> None:
     for_ever = window(6.0, compiles=True, never_rests=True)
     assert next_window_s(SEEN, steps(8), for_ever) is None
-    assert next_window_s(SEEN, None, for_ever) == LONGEST_S
+    assert next_window_s(SEEN, None, for_ever) == LONGER * 6.0
