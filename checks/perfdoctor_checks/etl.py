@@ -28,6 +28,8 @@ References
 Deeplearning4j, "Performance debugging", step 2: ETL time above 0 ms after the first iteration.
 """
 
+import math
+
 from perfdoctor import (
     Change,
     Evidence,
@@ -45,15 +47,19 @@ from perfdoctor import (
 
 ID = "etl"
 NEEDS = ("steps",)
-ENOUGH_LEFT, LEAST_TAKEN = 0.7, 0.1
-"""Of the cores' time: a core with nothing to do takes loading over for nothing. Of the step: what
-loading must take from it on full cores to be worth a word."""
+ENOUGH_LEFT, NONE_LEFT, LEAST_LOST = 0.7, 0.9, 0.1
+"""Of the cores' time while the device computes: where less is in use, a core takes loading over for
+nothing; in ill scripts of tests/clinic 0.89 to all of it is. Of the step: what loading must cost
+in all, where it takes cores, to be worth a word."""
 MAYBE, SURELY = (0.75, 0.88), (0.85, 0.95)
 """Of the step: where the main thread loads so long, or does anything but dispatch and wait so long,
 the device waits for it and not it for the device, even if sharing its cores keeps the device busy
 all the while. Ill scripts of tests/clinic load for 0.85 to 0.97 of the step; healthy ones that
 augment behind it, and then wait for it, for up to 0.83, and are at work for up to 0.89.
 """
+WAITING = 0.15
+"""Of the step: where the device idles so long for loading, it waits for it; in healthy scripts of
+tests/clinic for 0.04 at most."""
 UNEVEN = 1.5
 """Times the n-th part; measured on 2 cores with the loaders of tests/clinic (1.3 to 1.7)."""
 OFTEN, MOST = 0.5, 0.98
@@ -108,8 +114,21 @@ def exposed_alone_ms(steps: Steps) -> float:
 def host_bound(steps: Steps, limits: tuple[float, float] = MAYBE) -> bool:
     """Whether the device waits for the main thread, busy as it may look."""
     loading, at_work = limits
-    at_work_ms = steps.time_ms - steps.dispatch_ms - steps.wait_ms
-    return steps.etl_ms >= loading * steps.time_ms or at_work_ms >= at_work * steps.time_ms
+    return (
+        steps.etl_ms >= loading * steps.time_ms
+        or at_work_ms(steps) >= at_work * steps.time_ms
+        or (waits_for_data(steps) and steps.synchronized < OFTEN)
+    )
+
+
+def waits_for_data(steps: Steps) -> bool:
+    """Whether the device idles so much while the main thread loads, that it is no chance."""
+    return steps.exposed_etl_ms >= WAITING * steps.time_ms
+
+
+def at_work_ms(steps: Steps) -> float:
+    """What the main thread does besides dispatching, which may block, and waiting."""
+    return steps.time_ms - steps.dispatch_ms - steps.wait_ms
 
 
 def without(steps: Steps, saved_ms: float) -> float:
@@ -120,18 +139,27 @@ def without(steps: Steps, saved_ms: float) -> float:
 def cores_taken_ms(observation: Observation, steps: Steps) -> float:
     """What loading behind a step on the CPU costs it: where all cores are busy, its share of them.
 
-    A millisecond of one core less is the n-th part of it less on n cores, and somewhat more: an
-    operation waits for the last of its threads, and that is the one whose core was taken.
+    Alone, the device needs no more than it does now, and no less than its processor time on all
+    cores: their geometric mean is as likely too long as too short. And at most the n-th part of a
+    millisecond for each that loading takes of one of n cores, and somewhat more: an operation waits
+    for the last of its threads, and that is the one whose core was taken.
     """
-    backend, cores = observation.backend, observation.host.usable_cores
+    backend, cores = observation.backend, max(1.0, observation.host.usable_cores)
     on_cpu = backend is not None and backend.platform == "cpu"
     if not on_cpu or not host_bound(steps):
         return 0.0  # the device is behind: it may be slower for it, but how much is not known
-    occupied = steps.cpu_ms / max(cores * steps.time_ms, FEWEST_MS)
-    scarce = min(1.0, max(0.0, (occupied - ENOUGH_LEFT) / (1 - ENOUGH_LEFT)))
+    busy_ms, idle_ms = steps.device_busy_ms, max(0.0, steps.time_ms - steps.device_busy_ms)
+    host_alone_ms = max(0.0, idle_ms - steps.exposed_wait_ms)
+    occupied = (steps.cpu_ms - host_alone_ms) / max(cores * busy_ms, FEWEST_MS)
+    scarce = min(1.0, max(0.0, (occupied - ENOUGH_LEFT) / (NONE_LEFT - ENOUGH_LEFT)))
+    spread_ms = min(busy_ms, max(0.0, steps.cpu_ms - at_work_ms(steps)) / cores)
     hidden_ms = max(0.0, steps.etl_ms - steps.exposed_etl_ms)
-    taken_ms = scarce * hidden_ms * min(1.0, UNEVEN / max(cores, 1.0))
-    return taken_ms if taken_ms >= LEAST_TAKEN * steps.time_ms else 0.0
+    taken_ms = min(
+        scarce * (busy_ms - math.sqrt(busy_ms * spread_ms)),
+        hidden_ms * min(1.0, UNEVEN / cores),
+    )
+    lost_ms = taken_ms + steps.exposed_etl_ms
+    return taken_ms if lost_ms >= LEAST_LOST * steps.time_ms else 0.0
 
 
 def least_ms(observation: Observation, steps: Steps) -> float:
@@ -145,7 +173,7 @@ def least_ms(observation: Observation, steps: Steps) -> float:
 def summary(steps: Steps, taken_ms: float) -> str:
     """Where the main thread is while the device waits, or shares its cores."""
     waits = f"the device waits {steps.exposed_etl_ms:.1f} ms a step for data"
-    if taken_ms > 0 and steps.exposed_etl_ms < LEAST_TAKEN * steps.time_ms:
+    if taken_ms > 0 and steps.exposed_etl_ms < LEAST_LOST * steps.time_ms:
         waits = f"loading takes {steps.etl_ms:.1f} ms a step of the cores that the step computes on"
     if not steps.etl_places:
         return waits
