@@ -14,7 +14,9 @@ and the threads fight for Python's lock meanwhile. Computed together the request
 How it is measured
 ------------------
 The profiler's timeline names the thread of each call. Threads that mostly sleep between their calls
-do not meet, and are no finding. What batching would gain is not in the timeline: a trial decides.
+do not meet, and are no finding. Of what a call takes, only its arithmetic grows with the requests
+that are computed together, by XLA's count of it, and all else is shared. Elsewhere than on a CPU a
+trial decides.
 
 How to fix
 ----------
@@ -30,10 +32,13 @@ from perfdoctor import (
     Change,
     Evidence,
     Fix,
+    Gain,
     Observation,
     Outcome,
     Steps,
+    estimated,
     hint,
+    issue,
     needed,
     not_applicable,
     ok,
@@ -45,6 +50,13 @@ LARGEST_SMALL = 8
 """Examples a call: larger batches fill a device by themselves."""
 AT_WORK = 0.5
 """Cores or devices busy on average: below, the threads sleep more than they compute."""
+FLOPS_A_MS = 100e6
+"""Of a core: arithmetic in a millisecond, as measured for batch-size."""
+HANDLING = 0.1
+"""Of the rest: what Python does for each request. A guess between the reference loop, where two
+tenths and more remain, and serving of tests/clinic, where nothing does."""
+LEAST_SURE = 1.1
+"""Where even the low end gains so much; the count of threads that meet is rough."""
 
 
 def check(observation: Observation) -> Outcome:
@@ -61,7 +73,32 @@ def check(observation: Observation) -> Outcome:
     size = f" with {steps.batch_size} examples each" if steps.batch_size else ""
     seen = f": a thread waits {steps.call_ms:.2f} ms for its turn and its answer"
     summary = f"{steps.threads} threads call {steps.function}() at once{size}"
-    return hint(summary + (seen if steps.call_ms > 0 else ""), evidence, fixes(observation))
+    summary += seen if steps.call_ms > 0 else ""
+    gain = together(observation, steps)
+    if gain is None or gain.low < LEAST_SURE:
+        return hint(summary, evidence, fixes(observation))
+    return issue(summary, evidence, fixes(observation), gain)
+
+
+def together(observation: Observation, steps: Steps) -> Gain | None:
+    """If one call computed the requests of all threads; None where XLA's count can't tell.
+
+    A call for n threads takes what one takes now, and n - 1 times what grows with the requests:
+    their arithmetic, and some of the rest, which at the low end is half of it, and that gains half.
+    """
+    account, backend = observation.executable, observation.backend
+    on_cpu = backend is not None and backend.platform == "cpu"
+    if account is None or not account.flops or not on_cpu:
+        return None
+    cores = max(1.0, observation.host.usable_cores)
+    arithmetic = account.flops / (FLOPS_A_MS * cores) / max(steps.time_ms, 1e-9)
+
+    def shared(growing: float) -> float:
+        return max(1.0, steps.threads / (1 + (steps.threads - 1) * growing))
+
+    rest = max(0.0, 1 - arithmetic)
+    low = shared(arithmetic + rest / 2)
+    return estimated(shared(arithmetic + HANDLING * rest), 1 + (low - 1) / 2, float(steps.threads))
 
 
 def facts(steps: Steps) -> list[Evidence]:

@@ -81,7 +81,38 @@ def test_advice_for_a_script_is_a_queue_and_a_model_for_each_device() -> None:
 @given(st.floats(0, 1e3), st.floats(0, 1e3), st.integers(0, 99))
 def test_degenerate_numbers_are_answered(time_ms: float, cpu_ms: float, threads: int) -> None:
     seen = served(time_ms=time_ms, cpu_ms=cpu_ms, threads=threads, call_ms=0.0)
-    assert shared_model.check(seen).kind in ("hint", "ok", "not-applicable")
+    outcome = shared_model.check(seen)
+    assert outcome.kind in ("issue", "hint", "ok", "not-applicable")
+
+
+def computing(flops: float | None, **steps: float | None) -> Observation:
+    """Threads whose call has so much arithmetic."""
+    seen = served(**steps)
+    assert seen.executable is not None
+    return replace(seen, executable=replace(seen.executable, flops=flops))
+
+
+def test_what_is_no_arithmetic_is_shared_by_the_requests() -> None:
+    seen = computing(4e6)  # 1 % of the 2 ms that a call takes
+    outcome = shared_model.check(seen)
+    assert outcome.kind == "issue" and outcome.gain is not None
+    assert_sound(outcome, seen)
+    growing = 0.01 + 0.1 * 0.99
+    assert outcome.gain.speedup == pytest.approx(16 / (1 + 15 * growing))
+    assert 1.3 < outcome.gain.low < outcome.gain.speedup < outcome.gain.high == 16
+
+
+def test_calls_that_compute_all_the_time_gain_nothing_together() -> None:
+    assert shared_model.check(computing(400e6)).kind == "hint"
+    assert shared_model.check(computing(1e12)).kind == "hint"
+
+
+def test_without_an_account_of_the_arithmetic_a_trial_decides() -> None:
+    assert shared_model.check(computing(None)).kind == "hint"
+    seen = computing(4e6)
+    assert seen.backend is not None
+    on_gpu = replace(seen, backend=replace(seen.backend, platform="gpu"))
+    assert shared_model.check(on_gpu).kind == "hint"
 
 
 def test_finds_it_in_the_recorded_run() -> None:

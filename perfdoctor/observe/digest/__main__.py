@@ -108,7 +108,9 @@ def with_batch(steps: Steps | None, step_program: Program | None, devices: int) 
     batch = program.batch_size(step_program, devices) if step_program else None
     if steps is None or batch is None:
         return steps
-    rate = batch * steps.calls.get(steps.function, 1.0) / steps.time_ms * 1e3
+    # where several threads call, a step is one call of any, and `calls` are those of one thread
+    calls = steps.calls.get(steps.function, 1.0) if steps.threads == 1 else 1.0
+    rate = batch * calls / steps.time_ms * 1e3
     return msgspec.structs.replace(steps, batch_size=batch, samples_per_s=rate)
 
 
