@@ -15,7 +15,8 @@ How it is measured
 ------------------
 The main thread's stack, sampled every 5 ms, is laid beside the profiler's timeline: samples inside
 data loaders (iterators, `__getitem__`, grain, PIL, torch's DataLoader …) count where no device
-computes.
+computes. On a CPU with all cores in use, loading behind the step makes it slower too: alone, the
+step would need between its processor time spread over all cores and what it needs now.
 
 How to fix
 ----------

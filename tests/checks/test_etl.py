@@ -1,3 +1,4 @@
+import math
 import re
 
 import pytest
@@ -112,6 +113,35 @@ def test_a_main_thread_that_may_wait_for_the_device_gets_a_hint(
         assert outcome.kind == "ok"
     else:
         assert outcome.gain is not None and (outcome.gain.low > 1.01) is sure
+
+
+def behind_the_step(cpu_ms: float, **times_ms: float) -> Outcome:
+    """What is said of a step of 10 ms on two cores behind which the main thread loads for 9 ms."""
+    seen = recorded("healthy")
+    assert seen.steps is not None
+    usual = {"time_ms": 10.0, "device_busy_ms": 10.0, "etl_ms": 9.0, "exposed_etl_ms": 0.0}
+    besides = {"dispatch_ms": 0.5, "wait_ms": 0.0, "standard_error_ms": 0.05, "cpu_ms": cpu_ms}
+    steps = replace(seen.steps, **usual | besides | times_ms)
+    host = replace(seen.host, usable_cores=2.0)
+    return etl.check(replace(seen, steps=steps, host=host))
+
+
+def test_on_full_cores_the_step_alone_takes_between_its_time_and_its_part_of_them() -> None:
+    outcome = behind_the_step(cpu_ms=19.0)
+    assert outcome.gain is not None
+    on_both_cores_ms = (19.0 - 9.5) / 2
+    assert outcome.gain.speedup == pytest.approx(10 / math.sqrt(10 * on_both_cores_ms))
+
+
+def test_loading_that_leaves_cores_to_the_step_is_hidden() -> None:
+    assert behind_the_step(cpu_ms=13.0).kind == "ok"
+
+
+def test_where_the_device_idles_a_good_part_of_the_step_it_is_the_one_that_waits() -> None:
+    waits = {"etl_ms": 6.0, "exposed_etl_ms": 2.0, "device_busy_ms": 8.0, "dispatch_ms": 4.0}
+    outcome = behind_the_step(cpu_ms=18.0, **waits)
+    assert outcome.gain is not None
+    assert outcome.gain.low > 1.05 and outcome.gain.speedup > 10 / (10 - 2.0)
 
 
 def test_without_places_it_still_says_how_long() -> None:
