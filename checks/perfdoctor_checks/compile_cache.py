@@ -54,6 +54,8 @@ MANY_S = 10.0
 """Of compilation: worth a line to paste whatever the length of the run."""
 FEW = 3
 """Compilations of the step; with more, it is compiled again and again: see recompilation."""
+OF_A_STEP_S = 1.0
+"""Of compilation; a script that computes a few things in passing compiles for less."""
 THRESHOLD = "jax_persistent_cache_min_compile_time_secs"
 THRESHOLD_S = 1.0
 """JAX's default of it."""
@@ -133,16 +135,19 @@ def saveable(observation: Observation) -> list[Compile]:
 def length_s(observation: Observation) -> float | None:
     """Of the whole run, from its start, if it ended by itself or says how many steps it makes."""
     workload, steps = observation.target.workload, observation.steps
-    if steps is None:
-        return None
-    if observation.ended_s is not None:
+    if observation.ended_s is not None and (steps is not None or trains(observation)):
         return observation.ended_s
-    if workload is None or workload.inference.clients:
+    if steps is None or workload is None or workload.inference.clients:
         return None
     if sum(each.function == steps.function for each in needed(observation.compiles)) > FEW:
         return None
     started_s = max(each.at_s for each in saveable(observation))
     return max(1e-9, started_s + workload.training.steps * steps.time_ms / 1e3)
+
+
+def trains(observation: Observation) -> bool:
+    """Whether a run that was over before its steps could be seen compiled like one that trains."""
+    return sum(each.backend_s for each in saveable(observation)) >= OF_A_STEP_S
 
 
 def with_cache(

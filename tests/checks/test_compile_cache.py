@@ -102,6 +102,16 @@ def test_a_workload_without_steps_is_judged_as_a_script() -> None:
     assert compile_cache.check(replace(compiling(11.0), steps=None)).kind == "hint"
 
 
+def test_a_run_that_was_over_before_its_steps_were_seen_is_judged_by_its_length() -> None:
+    seen = replace(compiling(4.0, script=True), steps=None, ended_s=8.0)
+    outcome = compile_cache.check(seen)
+    assert outcome.kind == "issue" and "50% of a run of 8 s" in outcome.summary
+    assert_sound(outcome, seen)
+    assert outcome.fixes[0].change is not None
+    in_passing = replace(compiling(0.5, script=True), steps=None, ended_s=2.0)
+    assert compile_cache.check(in_passing).kind == "ok"
+
+
 def test_what_the_step_compiles_again_and_again_is_left_to_recompilation() -> None:
     seen = compiling(1.0, steps=100)
     assert seen.compiles is not None and seen.steps is not None
