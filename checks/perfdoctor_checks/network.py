@@ -18,7 +18,8 @@ How it is measured
 The step's program tells each convolution and matrix product of the forward pass, its line, its
 sizes and its share of the work. A size beyond a bound is a finding only where it takes a large part
 of the work, and then a hint: whether a smaller network does as well only its training tells. For
-large kernels the gain is estimated by their share of the work; that of the reference loop is tried.
+large kernels the gain is estimated by the time of all convolutions, or by their share of the work
+where a trace does not tell it; that of the reference loop is tried.
 
 How to fix
 ----------
@@ -44,6 +45,7 @@ from perfdoctor import (
     Observation,
     Outcome,
     Program,
+    Steps,
     estimated,
     hint,
     issue,
@@ -105,11 +107,11 @@ def within_bounds(observation: Observation, program: Program) -> Gain | None:
     if steps is None or not large or share(program, large) < MATTERS:
         return None
     kernel = max(large, key=lambda layer: layer.flops).kernel
-    busy = min(1.0, steps.device_busy_ms / max(steps.time_ms, 1e-9))
+    large_ms = min(steps.time_ms, taken_ms(steps, program, large))
 
     def without(size: int) -> float:
         spared = 1 - min(1.0, math.pow(size, len(kernel)) / math.prod(kernel))
-        return min(0.98, share(program, large) * busy * spared)
+        return min(0.98, spared * large_ms / max(steps.time_ms, 1e-9))
 
     # dispatching is no work of the host here: on the CPU it waits for the device too
     host_ms = max(0.0, steps.time_ms - steps.wait_ms - steps.dispatch_ms)
@@ -120,6 +122,17 @@ def within_bounds(observation: Observation, program: Program) -> Gain | None:
         1 / (1 - without(KERNEL) / 2),
         1 / (1 - max(likely, without(1))),
     )
+
+
+def taken_ms(steps: Steps, program: Program, convolutions: Sequence[Layer]) -> float:
+    """What these take a step: of the time of all convolutions, where that is told, else of the
+    device's, by their share of the flops.
+    """
+    if steps.convolution_ms is None:
+        return share(program, convolutions) * steps.device_busy_ms
+    everyone = [layer for layer in program.layers if layer.kind == "convolution"]
+    part = share(program, convolutions) / max(share(program, everyone), 1e-9)
+    return min(1.0, part) * steps.convolution_ms
 
 
 def large_kernels(program: Program) -> list[Layer]:

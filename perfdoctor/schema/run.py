@@ -100,6 +100,8 @@ class Steps(Struct, frozen=True, kw_only=True):
     """By jitted function: its share of the bytes that all of them move, in the window."""
     work_ms: dict[str, float] = {}
     """By jitted function: its part of `device_busy_ms`; told on the CPU only, not by jax 0.8."""
+    convolution_ms: float | None = None
+    """Of `device_busy_ms`, convolutions and what is fused with them; told as `work_ms` is."""
     batch_size: int | None
     """Of one call of `function`."""
     samples_per_s: float | None

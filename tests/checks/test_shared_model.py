@@ -85,9 +85,9 @@ def test_degenerate_numbers_are_answered(time_ms: float, cpu_ms: float, threads:
     assert outcome.kind in ("issue", "hint", "ok", "not-applicable")
 
 
-def computing(flops: float | None, **steps: float | None) -> Observation:
+def computing(flops: float | None) -> Observation:
     """Threads whose call has so much arithmetic."""
-    seen = served(**steps)
+    seen = served()
     assert seen.executable is not None
     return replace(seen, executable=replace(seen.executable, flops=flops))
 

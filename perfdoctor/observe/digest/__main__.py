@@ -13,7 +13,12 @@ import msgspec
 from perfdoctor.kernel import die_with_parent, let_others_go_first
 from perfdoctor.observe.digest import program, timeline
 from perfdoctor.observe.digest.compiles import compiles_of, tracing_of
-from perfdoctor.observe.digest.executable import executable_of
+from perfdoctor.observe.digest.executable import (
+    convolutions_in,
+    executable_of,
+    record_of,
+    text_of,
+)
 from perfdoctor.observe.digest.garbage import garbage_of
 from perfdoctor.observe.digest.places import Code
 from perfdoctor.observe.digest.steps import FEWEST_STEPS, steps_of
@@ -48,6 +53,7 @@ def digest(folder: Path) -> Digest:
         missing |= dict.fromkeys(("steps", "program", "executable"), why)
     else:
         executable = executable_of(folder, steps.function, recording)
+        steps = with_convolutions(folder, steps, seen, recording)
         code = Code(own=tuple(recording.own))
         try:
             step_program = program.read(Path(recording.programs), steps.function, code)
@@ -101,6 +107,19 @@ def why_no_steps(seen: Timeline | None, recording: Recording) -> str:
     again = "; something compiles in them again and again" if compiled_in(recording) else ""
     fair = "that hold no compilation, and whose computation is in it too"
     return f"fewer than {FEWEST_STEPS} steps in the traced window {fair}{again}"
+
+
+def with_convolutions(
+    folder: Path, steps: Steps, seen: Timeline | None, recording: Recording
+) -> Steps:
+    """Adds what the convolutions of the step's program take of the device's time."""
+    record = record_of(steps.function, recording)
+    if record is None or seen is None or not seen.operation_ms:
+        return steps
+    names = convolutions_in(text_of(folder, record))
+    told_ms = sum(seen.operation_ms.values())
+    share = sum(seen.operation_ms.get(name, 0.0) for name in names) / max(told_ms, 1e-9)
+    return msgspec.structs.replace(steps, convolution_ms=share * steps.device_busy_ms)
 
 
 def with_batch(steps: Steps | None, step_program: Program | None, devices: int) -> Steps | None:

@@ -3,6 +3,7 @@
 import hashlib
 import math
 import re
+from bisect import bisect_right
 from collections import Counter
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from perfdoctor.schema.recording import ExecutableRecord, Recording
 TARGET = re.compile(r'custom_call_target="([^"]+)"')
 COPY = re.compile(r"= (\w+)\[([\d,]*)\]\S* copy\(")
 BITS = re.compile(r"\d+")
+BLOCK = re.compile(r"^(?:ENTRY )?%?([\w.-]+) \(.*\{$", re.MULTILINE)
+CONVOLUTION = re.compile(r"^ +(?:ROOT )?%?([\w.-]+) = .* convolution\(", re.MULTILINE)
+FUSION = re.compile(r"^ +(?:ROOT )?%?([\w.-]+) = .* fusion\(.* calls=%?([\w.-]+)", re.MULTILINE)
 PLACES = re.compile(
     r""",?\ ?metadata=\{(?:"[^"]*"|[^"}])*\}
     | ^(?:FileNames|FunctionNames|FileLocations|StackFrames)$
@@ -23,10 +27,10 @@ PLACES = re.compile(
 
 def executable_of(folder: Path, function: str, recording: Recording) -> Executable | None:
     """The program of a jitted function; of several, the one that moves most bytes."""
-    record = next((each for each in recording.executables if is_of(each, function)), None)
+    record = record_of(function, recording)
     if record is None:
         return None
-    text = (folder / "executables" / record.file).read_text()
+    text = text_of(folder, record)
     return Executable(
         flops=record.flops,
         bytes_accessed=record.bytes_accessed,
@@ -38,6 +42,28 @@ def executable_of(folder: Path, function: str, recording: Recording) -> Executab
         copied_bytes=sum(size(dtype, shape) for dtype, shape in COPY.findall(text)),
         hlo=hashed(text),
     )
+
+
+def record_of(function: str, recording: Recording) -> ExecutableRecord | None:
+    """Of a jitted function: the first is the program that moves most bytes."""
+    return next((each for each in recording.executables if is_of(each, function)), None)
+
+
+def text_of(folder: Path, record: ExecutableRecord) -> str:
+    """The optimised program."""
+    return (folder / "executables" / record.file).read_text()
+
+
+def convolutions_in(text: str) -> frozenset[str]:
+    """The operations of an optimised program that are convolutions, or fusions that hold one."""
+    begins = [(found.start(), found[1]) for found in BLOCK.finditer(text)]
+    holding = {
+        begins[bisect_right(begins, (found.start(), "")) - 1][1]
+        for found in CONVOLUTION.finditer(text)
+        if begins
+    }
+    fused = {found[1] for found in FUSION.finditer(text) if found[2] in holding}
+    return frozenset(fused | {found[1] for found in CONVOLUTION.finditer(text)})
 
 
 def hashed(text: str) -> str:

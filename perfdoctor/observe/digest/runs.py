@@ -66,6 +66,21 @@ def runs_of(threads: Sequence[Thread]) -> dict[Operation, Runs]:
     return found
 
 
+def operation_ms(threads: Sequence[Thread]) -> dict[str, float]:
+    """By name, what operations took; what runs beside another, or in one, counts in both."""
+    found: defaultdict[str, float] = defaultdict(float)
+    names = operations_in(threads)
+    for thread in threads:
+        for name in names & thread.spans.keys():
+            found[name] += total_of(thread.spans[name])
+    return dict(found)
+
+
+def total_of(spans: Intervals) -> float:
+    """Milliseconds of all together, overlapping or not."""
+    return float((spans[:, 1] - spans[:, 0]).sum()) / 1e6
+
+
 def computed_ms(threads: Sequence[Thread]) -> dict[str, float]:
     """By program, what its operations took; where several run at the same time, or one in another,
     each its part. Where programs have operations of one name, its time is divided as among those

@@ -18,7 +18,7 @@ from perfdoctor.observe.digest.events import (
     together,
 )
 from perfdoctor.observe.digest.intervals import NOTHING, Instants, Intervals, contains, union
-from perfdoctor.observe.digest.runs import Operation, Runs, computed_ms, runs_of
+from perfdoctor.observe.digest.runs import Operation, Runs, computed_ms, operation_ms, runs_of
 
 DISPATCH = "PjitFunction("
 HOST_WAITS = ("np.asarray(jax.Array)", "BlockUntilReady", "Await")
@@ -73,6 +73,8 @@ class Timeline:
     """When each event of the main thread began."""
     runs: dict[Operation, Runs] = field(default_factory=dict)
     """By operation, of programs on the CPU; jax 0.8 tells none."""
+    operation_ms: dict[str, float] = field(default_factory=dict)
+    """By operation on the CPU: how long it took in all its runs; jax 0.8 tells none."""
     computed_ms: dict[str, float] = field(default_factory=dict)
     """By XLA's name for a program: how long its operations took on the CPU, those that ran beside
     each other each its part. Told where programs are of few operations; jax 0.8 tells none."""
@@ -122,6 +124,7 @@ def read(trace: Path) -> Timeline | None:
         ),
         events=np.sort(together(spans for thread in main for spans in thread.spans.values())[:, 0]),
         runs=runs_of(hosts),
+        operation_ms=operation_ms(hosts),
         computed_ms=computed_ms(hosts) if are_small else {},
     )
 

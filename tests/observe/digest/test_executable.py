@@ -8,7 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfdoctor.observe.agent.executables import account
-from perfdoctor.observe.digest.executable import executable_of, hashed, is_of, size
+from perfdoctor.observe.digest.executable import (
+    convolutions_in,
+    executable_of,
+    hashed,
+    is_of,
+    size,
+)
 from perfdoctor.schema.program import Executable
 from perfdoctor.schema.recording import ExecutableRecord, Recording
 
@@ -170,3 +176,45 @@ def test_the_hash_of_a_program_does_not_depend_on_where_it_is_written() -> None:
 def test_the_hash_of_another_program_differs() -> None:
     other = compiled(STEP.replace("tanh", "sin"), "train.py")
     assert hashed(compiled(STEP, "train.py")) != hashed(other)
+
+
+CONVOLVING = """\
+HloModule jit_step, is_scheduled=true
+
+%fused_computation (param_0: f32[64,128], param_1: f32[]) -> f32[128] {
+  %param_0 = f32[64,128]{1,0} parameter(0)
+  ROOT %reduce = f32[128]{0} reduce(%param_0, %param_1), dimensions={0}, to_apply=%region
+}
+
+%fused_computation.1 (param_0.1: f32[16,12,12,64]) -> f32[16,9,9,32] {
+  ROOT %convolution.3 = f32[16,9,9,32]{3,2,1,0} convolution(%p, %q), window={size=12x12}
+}
+
+ENTRY %main.30 (x.1: f32[64,24,24,3], k.1: f32[9,9,3,16]) -> (f32[64,24,24,16]) {
+  %conv_general_dilated.5 = f32[64,24,24,16]{3,2,1,0} convolution(%x.1, %k.1), window={size=9x9}
+  %convert.2 = f32[8]{0} convert(%x.1), metadata={op_name="jit(step)/convolution(x)"}
+  %sum_fusion = f32[128]{0} fusion(%a, %b), kind=kLoop, calls=%fused_computation, metadata={}
+  %ynn_fusion.11 = f32[64,12]{1,0} fusion(%c), kind=kCustom, calls=%fused_computation.1
+}
+"""
+
+
+def test_convolutions_are_known_alone_and_in_fusions() -> None:
+    found = convolutions_in(CONVOLVING)
+    assert found & {"conv_general_dilated.5", "ynn_fusion.11"} == found - {"convolution.3"}
+    assert not convolutions_in(TEXT)
+
+
+def test_a_convolution_of_jax_is_known_by_the_name_that_a_trace_has() -> None:
+    def step(x: Any, k: Any) -> Any:
+        return jax.lax.conv_general_dilated(x, k, (1, 1), "SAME").sum()
+
+    arrays = jnp.ones((2, 3, 8, 8)), jnp.ones((4, 3, 3, 3))
+    text = jax.jit(step).lower(*arrays).compile().as_text()
+    entry = text[text.index("ENTRY") :]
+    assert any(f"{name} = " in entry for name in convolutions_in(text))
+
+
+@given(st.text())
+def test_any_text_has_convolutions_or_none(text: str) -> None:
+    assert all(isinstance(name, str) for name in convolutions_in(text))

@@ -1,3 +1,6 @@
+from dataclasses import replace as replace_of
+from pathlib import Path
+
 import pytest
 from msgspec.structs import replace
 
@@ -8,11 +11,13 @@ from perfdoctor.observe.digest.__main__ import (
     LONGEST_S,
     WAIT_LONGER,
     next_window_s,
+    with_convolutions,
 )
 from perfdoctor.observe.digest.intervals import NOTHING, union
 from perfdoctor.observe.digest.timeline import Timeline
 from perfdoctor.schema.recording import CompileEvent, Recording, Window
 from perfdoctor.schema.run import Steps
+from tests.observe.digest.test_executable import CONVOLVING, record
 from tests.recorded import recorded
 
 SEEN = Timeline(dispatches={"step": union([(0, 1)])}, waits=NOTHING, busy=NOTHING)
@@ -65,3 +70,16 @@ def test_a_program_that_compiles_for_ever_is_not_looked_at_again() -> None:
     for_ever = window(6.0, compiles=True, never_rests=True)
     assert next_window_s(SEEN, steps(8), for_ever) is None
     assert next_window_s(SEEN, None, for_ever) == LONGER * 6.0
+
+
+def test_convolutions_take_their_part_of_the_devices_time(tmp_path: Path) -> None:
+    (tmp_path / "executables").mkdir()
+    (tmp_path / "executables" / "0.txt").write_text(CONVOLVING)
+    seen = replace_of(SEEN, operation_ms={"ynn_fusion.11": 3.0, "sum_fusion": 9.0})
+    known = replace(steps(20), function="step", device_busy_ms=8.0)
+    recording = Recording(start_ns=0, executables=[record()])
+    assert with_convolutions(tmp_path, known, seen, recording).convolution_ms == 2.0
+    assert with_convolutions(tmp_path, known, SEEN, recording).convolution_ms is None
+    assert with_convolutions(tmp_path, known, None, recording).convolution_ms is None
+    unknown = Recording(start_ns=0)
+    assert with_convolutions(tmp_path, known, seen, unknown).convolution_ms is None

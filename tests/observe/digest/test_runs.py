@@ -3,7 +3,16 @@ from types import SimpleNamespace
 import pytest
 
 from perfdoctor.observe.digest.events import thread_of
-from perfdoctor.observe.digest.runs import ASKED, EDGE, Operation, Run, Runs, computed_ms, runs_of
+from perfdoctor.observe.digest.runs import (
+    ASKED,
+    EDGE,
+    Operation,
+    Run,
+    Runs,
+    computed_ms,
+    operation_ms,
+    runs_of,
+)
 from tests.observe.digest.made_up import event
 
 
@@ -65,3 +74,9 @@ def test_of_many_operations_some_tell_the_program_of_all() -> None:
     whole_ms = (20 * ASKED + 1) * 5e-6
     assert sum(found.values()) == pytest.approx(whole_ms)
     assert found["jit_1"] == pytest.approx(whole_ms / 2, rel=0.3)
+
+
+def test_operations_are_added_up_by_name_over_all_threads() -> None:
+    inline = thread_of([*operation("dot.1", 100, 7), *operation("dot.1", 300, 9)], 0)
+    pool = thread_of([*operation("dot.1", 102, 8), event("no operation", 0, 10)], 0)
+    assert operation_ms([inline, pool]) == {"dot.1": pytest.approx(15e-6)}
