@@ -146,7 +146,11 @@ def length_s(observation: Observation) -> float | None:
 
 
 def trains(observation: Observation) -> bool:
-    """Whether a run that was over before its steps could be seen compiled like one that trains."""
+    """Whether a script that was over before its steps could be seen compiled like one that trains.
+    A workload says itself how many steps it makes, and is to make more.
+    """
+    if observation.target.workload is not None:
+        return False
     return sum(each.backend_s for each in saveable(observation)) >= OF_A_STEP_S
 
 

@@ -125,10 +125,10 @@ def within_bounds(observation: Observation, program: Program) -> Gain | None:
 
 
 def taken_ms(steps: Steps, program: Program, convolutions: Sequence[Layer]) -> float:
-    """What these take a step: of the time of all convolutions, where that is told, else of the
-    device's, by their share of the flops.
+    """What these take a step: of the time of all convolutions, where any is seen in the trace, else
+    of the device's, by their share of the flops.
     """
-    if steps.convolution_ms is None:
+    if not steps.convolution_ms:  # XLA may call a library under another name
         return share(program, convolutions) * steps.device_busy_ms
     everyone = [layer for layer in program.layers if layer.kind == "convolution"]
     part = share(program, convolutions) / max(share(program, everyone), 1e-9)

@@ -110,6 +110,8 @@ def test_a_run_that_was_over_before_its_steps_were_seen_is_judged_by_its_length(
     assert outcome.fixes[0].change is not None
     in_passing = replace(compiling(0.5, script=True), steps=None, ended_s=2.0)
     assert compile_cache.check(in_passing).kind == "ok"
+    too_few_steps = replace(compiling(4.0), steps=None, ended_s=8.0)
+    assert compile_cache.check(too_few_steps).kind == "ok"
 
 
 def test_what_the_step_compiles_again_and_again_is_left_to_recompilation() -> None:

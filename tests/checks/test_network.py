@@ -118,13 +118,19 @@ def test_smaller_kernels_gain_until_the_host_is_the_slower_one() -> None:
 def test_where_the_time_of_convolutions_is_told_it_counts_and_not_their_flops() -> None:
     large = replace(CONVOLUTION, kernel=(9, 9), flops=3e12)
     seen = built(large, replace(CONVOLUTION, flops=1e12), DENSE)
-    assert seen.steps is not None
+    known = seen.steps
+    assert known is not None
     times = {"time_ms": 20.0, "device_busy_ms": 20.0, "wait_ms": 0.0, "dispatch_ms": 20.0}
-    steps = replace(seen.steps, **times, convolution_ms=8.0)
-    gain = network.check(replace(seen, steps=steps)).gain
-    assert gain is not None
+
+    def speedup(convolution_ms: float | None) -> float:
+        steps = replace(known, **times, convolution_ms=convolution_ms)
+        gain = network.check(replace(seen, steps=steps)).gain
+        assert gain is not None
+        return gain.speedup
+
     spared = 1 - 9 / 81
-    assert gain.speedup == pytest.approx(20 / (20 - spared * 8.0 * 3 / 4))
+    assert speedup(8.0) == pytest.approx(20 / (20 - spared * 8.0 * 3 / 4))
+    assert speedup(0.0) == speedup(None) > speedup(8.0)
 
 
 def test_kernels_up_to_seven_are_well() -> None:

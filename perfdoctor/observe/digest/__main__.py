@@ -34,8 +34,7 @@ LONGER, WAIT_LONGER = 4, 2
 """So many times as long, where too few steps were seen, and where the host came to none: a batch
 may take longer to load than the window is."""
 ENOUGH_STEPS, ENOUGH_S = 20, 20.0
-"""Of steps, or of a window that holds a few."""
-"""Fewer tell a mean, but hardly its error."""
+"""Fewer steps tell a mean, but hardly its error; a window of so many seconds is kept even so."""
 
 
 def digest(folder: Path) -> Digest:
