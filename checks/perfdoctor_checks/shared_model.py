@@ -14,9 +14,9 @@ and the threads fight for Python's lock meanwhile. Computed together the request
 How it is measured
 ------------------
 The profiler's timeline names the thread of each call. Threads that mostly sleep between their calls
-do not meet, and are no finding. Of what a call takes, only its arithmetic grows with the requests
-that are computed together, by XLA's count of it, and all else is shared. Elsewhere than on a CPU a
-trial decides.
+do not meet, and are no finding. Of what the device takes for a call, only its arithmetic (by XLA's
+count) grows with the requests that are computed together; most of the rest is shared. Elsewhere
+than on a CPU a trial decides.
 
 How to fix
 ----------
@@ -53,8 +53,8 @@ AT_WORK = 0.5
 FLOPS_A_MS = 100e6
 """Of a core: arithmetic in a millisecond, as measured for batch-size."""
 HANDLING = 0.1
-"""Of the rest: what Python does for each request. A guess between the reference loop, where two
-tenths and more remain, and serving of tests/clinic, where nothing does."""
+"""Of the rest: what is done for each request all the same; a guess, on the low side in the two
+programs that were measured (the reference loop, and serving of tests/clinic)."""
 LEAST_SURE = 1.1
 """Where even the low end gains so much; the count of threads that meet is rough."""
 
@@ -84,21 +84,23 @@ def together(observation: Observation, steps: Steps) -> Gain | None:
     """If one call computed the requests of all threads; None where XLA's count can't tell.
 
     A call for n threads takes what one takes now, and n - 1 times what grows with the requests:
-    their arithmetic, and some of the rest, which at the low end is half of it, and that gains half.
+    their arithmetic, what is done while the device idles, and some of the rest, which at the low end
+    is half of it, and that gains half.
     """
     account, backend = observation.executable, observation.backend
     on_cpu = backend is not None and backend.platform == "cpu"
     if account is None or not account.flops or not on_cpu:
         return None
-    cores = max(1.0, observation.host.usable_cores)
-    arithmetic = account.flops / (FLOPS_A_MS * cores) / max(steps.time_ms, 1e-9)
+    cores, time_ms = max(1.0, observation.host.usable_cores), max(steps.time_ms, 1e-9)
+    arithmetic_ms = account.flops / (FLOPS_A_MS * cores)
+    idle_ms = max(0.0, time_ms - steps.device_busy_ms)
+    certain = min(1.0, (arithmetic_ms + idle_ms) / time_ms)
 
     def shared(growing: float) -> float:
         return max(1.0, steps.threads / (1 + (steps.threads - 1) * growing))
 
-    rest = max(0.0, 1 - arithmetic)
-    low = shared(arithmetic + rest / 2)
-    return estimated(shared(arithmetic + HANDLING * rest), 1 + (low - 1) / 2, float(steps.threads))
+    low, likely = shared((1 + certain) / 2), shared(certain + HANDLING * (1 - certain))
+    return estimated(likely, 1 + (low - 1) / 2, float(steps.threads))
 
 
 def facts(steps: Steps) -> list[Evidence]:

@@ -107,6 +107,13 @@ def test_calls_that_compute_all_the_time_gain_nothing_together() -> None:
     assert shared_model.check(computing(1e12)).kind == "hint"
 
 
+def test_what_is_done_while_the_device_idles_is_not_shared() -> None:
+    seen = computing(4e6)
+    assert seen.steps is not None
+    idling = replace(seen, steps=replace(seen.steps, device_busy_ms=0.1))
+    assert shared_model.check(idling).kind == "hint"
+
+
 def test_without_an_account_of_the_arithmetic_a_trial_decides() -> None:
     assert shared_model.check(computing(None)).kind == "hint"
     seen = computing(4e6)

@@ -56,14 +56,13 @@ def text_of(folder: Path, record: ExecutableRecord) -> str:
 
 def convolutions_in(text: str) -> frozenset[str]:
     """The operations of an optimised program that are convolutions, or fusions that hold one."""
+    alone = {found.start(): found[1] for found in CONVOLUTION.finditer(text)}
+    if not alone:
+        return frozenset()
     begins = [(found.start(), found[1]) for found in BLOCK.finditer(text)]
-    holding = {
-        begins[bisect_right(begins, (found.start(), "")) - 1][1]
-        for found in CONVOLUTION.finditer(text)
-        if begins
-    }
+    holding = {begins[bisect_right(begins, (at, "")) - 1][1] for at in alone if begins}
     fused = {found[1] for found in FUSION.finditer(text) if found[2] in holding}
-    return frozenset(fused | {found[1] for found in CONVOLUTION.finditer(text)})
+    return frozenset(fused.union(alone.values()))
 
 
 def hashed(text: str) -> str:
