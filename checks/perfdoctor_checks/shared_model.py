@@ -84,8 +84,8 @@ def together(observation: Observation, steps: Steps) -> Gain | None:
     """If one call computed the requests of all threads; None where XLA's count can't tell.
 
     A call for n threads takes what one takes now, and n - 1 times what grows with the requests:
-    their arithmetic, what is done while the device idles, and some of the rest, which at the low end
-    is half of it, and that gains half.
+    their arithmetic, what is done while the device idles, and some of the rest; at the low end half
+    of the rest, and half of what that gains.
     """
     account, backend = observation.executable, observation.backend
     on_cpu = backend is not None and backend.platform == "cpu"
