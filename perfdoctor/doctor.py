@@ -94,17 +94,21 @@ def save(observation: Observation, request: Request) -> None:
 def with_trials(
     observation: Observation, catalogue: Sequence[Check], laboratory: Laboratory
 ) -> Observation:
-    """Try what a machine can apply, each check's fixes by themselves, then all that helped."""
+    """Try what a machine can apply, each check's fixes by themselves, then all that helped; what
+    helped once more, with the time that is left.
+    """
     outcomes = {each.id: each(observation) for each in catalogue}
     tried: list[Tried] = []
     for name in worth_trying(outcomes, laboratory.min_gain):
         tried += laboratory.best_of(name, outcomes[name].fixes, outcomes[name].ladder)
     verdicts = verdicts_on(outcomes, tried, laboratory.min_gain)
-    helped = [v.fix.change for v in ranked(verdicts) if v.measured and v.fix and v.fix.change]
-    faster = [change for change in helped if change.speeds_up == "steps"]
+    helped = [(v.check, v.fix) for v in ranked(verdicts) if v.measured]
+    changes = [fix.change for _, fix in helped if fix is not None and fix.change is not None]
+    faster = [change for change in changes if change.speeds_up == "steps"]
     if len(faster) > 1:
         tried += laboratory.together(merged(faster))
-    return msgspec.structs.replace(observation, tried=tuple(tried))
+    surer = (laboratory.once_more(t) if (t.check, t.fix) in helped else t for t in tried)
+    return msgspec.structs.replace(observation, tried=tuple(surer))
 
 
 def worth_trying(outcomes: Mapping[str, Outcome], min_gain: float) -> list[str]:

@@ -121,13 +121,7 @@ def fixes(observation: Observation) -> list[Fix]:
     """Freezing is tried first: it changes nothing that the program does."""
     workload = observation.target.workload
     if workload is None:
-        return [
-            Fix(
-                summary="take what lives after set-up out of later collections",
-                how="import gc; gc.collect(); gc.freeze()  # once, before the training loop",
-                change=Change(gc_freeze=True),
-            )
-        ]
+        return [fix_of_script(needed(observation.garbage))]
     freeze = Fix(
         summary="take what lives after set-up out of later collections",
         how="[process] gc_freeze = true",
@@ -143,3 +137,19 @@ def fixes(observation: Observation) -> list[Fix]:
     if process.gc_collect_every:
         found.append(rarely)
     return found or [LEFT_OVER]
+
+
+def fix_of_script(garbage: Garbage) -> Fix:
+    """What the script asks for is left out; what Python does by itself is made small."""
+    worst = garbage.collections[0]
+    if worst.explicit:
+        return Fix(
+            summary="leave out gc.collect(): arrays are freed as soon as nothing refers to them",
+            how=f"remove gc.collect() at {shorten(worst.place)}",
+            change=Change(gc_skip_collect=True),
+        )
+    return Fix(
+        summary="take what lives after set-up out of later collections",
+        how="import gc; gc.collect(); gc.freeze()  # once, before the training loop",
+        change=Change(gc_freeze=True),
+    )

@@ -21,6 +21,8 @@ class Change(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """JAX settings to make in a script, whatever its code says."""
     gc_freeze: bool = False
     """Take what a script's set-up made out of later collections."""
+    gc_skip_collect: bool = False
+    """Let a script's own gc.collect() do nothing once it is set up."""
     cores: tuple[int, ...] = ()
     """Cores that a script may run on; none: as without the change."""
     speeds_up: Speeds = "steps"

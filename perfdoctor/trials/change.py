@@ -28,6 +28,7 @@ def merged(changes: list[Change]) -> Change:
         folders=tuple(folders),
         settings=settings,
         gc_freeze=any(change.gc_freeze for change in changes),
+        gc_skip_collect=any(change.gc_skip_collect for change in changes),
         cores=cores,
     )
 

@@ -77,6 +77,7 @@ class Copy(Live):
             function=function,
             settings=change.settings,
             freeze=change.gc_freeze,
+            skip_collect=change.gc_skip_collect,
             cores=change.cores,
         )
         self._start(launch, env, stdin=subprocess.DEVNULL)

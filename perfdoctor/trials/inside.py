@@ -13,6 +13,7 @@ import functools
 import gc
 import mmap
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -35,7 +36,7 @@ from perfdoctor.trials.tally import (
 )
 
 SET_UP_STEPS, SET_UP_CALLS = 3, 100
-"""So many steps in, or calls of anything, all that a set-up makes is alive and can be frozen."""
+"""So many steps in, or calls of anything, all that a set-up makes is alive."""
 PHASES = "/jax/core/compile/"
 COMPILED = PHASES + "backend_compile_duration"
 REST_POLL_S = 2e-4
@@ -50,7 +51,7 @@ def attach(jax: Any, orders: Orders) -> None:
     impose(jax, orders["settings"])
     steps, every = shared(orders, STEPS), shared(orders, EVERY)
     wait = jax.block_until_ready
-    count = Counting(orders["function"], steps, every, wait, freeze=orders["freeze"])
+    count = Counting(orders["function"], steps, every, wait, once_set_up(orders))
     for name in ("jit", "pmap"):
         setattr(jax, name, count.jit(getattr(jax, name)))
     jax.monitoring.register_event_duration_secs_listener(Compiling(steps))
@@ -112,12 +113,12 @@ class Counting:
         steps: memoryview,
         every: memoryview,
         wait: Callable[[Any], object],
-        *,
-        freeze: bool,
+        once_set_up: Callable[[], object],
     ) -> None:
         self._function, self._wait = function, wait
         self._steps, self._every = steps, every
-        self._freeze = freeze
+        self._once_set_up = once_set_up
+        self._is_set_up = False
         self._inside = threading.local()
 
     def jit(self, jit: Any) -> Any:
@@ -138,11 +139,11 @@ class Counting:
         def call(*arguments: Any, **named: Any) -> Any:
             if is_step:
                 write(self._steps)
-                self._freeze_when(self._steps[CALLS] == SET_UP_STEPS)
+                self._note_set_up(self._steps[CALLS] == SET_UP_STEPS)
             if getattr(self._inside, "a_call", False):
                 return jitted(*arguments, **named)
             write(self._every)
-            self._freeze_when(self._every[CALLS] == SET_UP_CALLS)
+            self._note_set_up(self._every[CALLS] == SET_UP_CALLS)
             self._inside.a_call = True
             try:
                 outputs = jitted(*arguments, **named)
@@ -158,11 +159,35 @@ class Counting:
                 setattr(call, name, getattr(jitted, name))
         return call
 
-    def _freeze_when(self, is_set_up: bool) -> None:
-        if is_set_up and self._freeze:
-            self._freeze = False
+    def _note_set_up(self, is_set_up: bool) -> None:
+        if is_set_up and not self._is_set_up:
+            self._is_set_up = True
+            self._once_set_up()
+
+
+def once_set_up(orders: Orders) -> Callable[[], object]:
+    """What is to be done with the garbage collector when all that a set-up makes is alive."""
+
+    def change_collecting() -> None:
+        if orders["freeze"]:
             gc.collect()
             gc.freeze()
+        if orders["skip_collect"]:
+            skip_collect(gc.collect)
+
+    return change_collecting
+
+
+def skip_collect(collect: Callable[..., int]) -> None:
+    """Put something that does nothing in the place of `gc.collect`, wherever it was imported to."""
+
+    def collects_nothing(generation: int = 2) -> int:
+        return 0
+
+    for module in list(sys.modules.values()):
+        names = getattr(module, "__dict__", {})
+        for name in [name for name, value in names.items() if value is collect]:
+            names[name] = collects_nothing
 
 
 def write(tally: memoryview) -> None:

@@ -59,6 +59,17 @@ class Laboratory:
         fix = Fix(summary="all fixes together", how="all fixes together", change=change)
         return self.best_of("", [fix], ladder=False)
 
+    def once_more(self, tried: Tried) -> Tried:
+        """With a second pair, if there was one only and there is time: its launch may have been a
+        lucky one. Where that pair can't be run, as it was.
+        """
+        change = tried.fix.change
+        if change is None or len(tried.log_ratios) != 1 or not self._has_time():
+            return tried
+        trial = Trial(tried.fix, [list(pair) for pair in tried.log_ratios])
+        self._play(trial)
+        return record(tried.check, trial) if trial.failure is None else tried
+
     def _each(self, fixes: Sequence[Fix], ladder: bool) -> list[Trial]:
         """One pair for each fix; up a ladder for as long as the next rung is better."""
         trials: list[Trial] = []

@@ -96,9 +96,28 @@ def test_a_workload_with_every_fix_in_use_still_gets_advice() -> None:
     assert_sound(gc.check(seen), seen)
 
 
-def test_advice_for_a_script_is_a_line_to_paste() -> None:
+def of_a_script(*, explicit: bool) -> Observation:
+    """The run that collects, as if a script did so: by a call of its own, or by chance."""
     seen = recorded("gc_pressure")
-    script = replace(seen, target=replace(seen.target, kind="script", workload=None))
+    assert seen.garbage is not None
+    worst = replace(seen.garbage.collections[0], explicit=explicit)
+    return replace(
+        seen,
+        target=replace(seen.target, kind="script", workload=None),
+        garbage=replace(seen.garbage, collections=(worst,)),
+    )
+
+
+def test_a_script_is_told_which_call_to_remove() -> None:
+    script = of_a_script(explicit=True)
+    outcome = gc.check(script)
+    assert_sound(outcome, script)
+    assert re.match(r"remove gc\.collect\(\) at reference/loop\.py:\d+$", outcome.fixes[0].how)
+    assert outcome.fixes[0].change == Change(gc_skip_collect=True)
+
+
+def test_a_script_that_python_collects_in_is_told_to_freeze() -> None:
+    script = of_a_script(explicit=False)
     outcome = gc.check(script)
     assert_sound(outcome, script)
     assert "gc.freeze()" in outcome.fixes[0].how

@@ -20,6 +20,11 @@ def test_changes_are_merged_and_later_ones_win() -> None:
     )
 
 
+def test_what_one_change_asks_of_the_collector_the_merged_one_asks() -> None:
+    together = merged([Change(gc_freeze=True), Change(gc_skip_collect=True), Change()])
+    assert together == Change(gc_freeze=True, gc_skip_collect=True)
+
+
 def test_no_changes_make_no_change() -> None:
     assert merged([]) == Change()
     assert changed_workload(Workload(), Change()) == Workload()

@@ -26,7 +26,7 @@ def calls(name="tally"):
 def show(*values):
     print(json.dumps(values))
 """
-ORDERS = {"function": "step", "settings": {}, "freeze": False, "cores": ()}
+ORDERS = {"function": "step", "settings": {}, "freeze": False, "skip_collect": False, "cores": ()}
 
 
 def ran(folder: Path, program: str, **orders: Any) -> list[Any]:
@@ -256,6 +256,25 @@ def test_without_steps_it_is_frozen_after_many_calls(tmp_path: Path) -> None:
 @pytest.mark.parametrize("freeze", [False, True])
 def test_what_a_set_up_made_is_frozen_after_some_steps(tmp_path: Path, freeze: bool) -> None:
     assert ran(tmp_path, FREEZING, freeze=freeze) == [False, freeze, 5]
+
+
+@pytest.mark.parametrize("skip_collect", [False, True])
+def test_collections_that_the_script_asks_for_are_left_out_after_some_steps(
+    tmp_path: Path, skip_collect: bool
+) -> None:
+    program = """
+from gc import collect
+@jax.jit
+def step(x): return x + 1
+seen = []
+gc.callbacks.append(lambda phase, info: seen.append(phase == "stop" and info["generation"] == 2))
+gc.disable()
+for _ in range(2): step(1.0), gc.collect(), collect(0)
+early = sum(seen)
+for _ in range(3): step(1.0), gc.collect(), collect(2)
+show(early, sum(seen) - early)
+"""
+    assert ran(tmp_path, program, skip_collect=skip_collect) == [2, 0 if skip_collect else 6]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel")

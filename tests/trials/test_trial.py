@@ -86,6 +86,28 @@ def test_a_clear_answer_to_a_single_fix_needs_one_pair() -> None:
     assert pairs.played == ["a"]
 
 
+def test_once_more_adds_a_pair_to_a_single_one() -> None:
+    pairs = measure(a=[2.0, 2.2])
+    one = laboratory(pairs)
+    [tried] = one.best_of("etl", fixes("a"), ladder=False)
+    again = one.once_more(tried)
+    assert [pair[0] for pair in again.log_ratios] == [math.log(2.0), math.log(2.2)]
+    assert one.once_more(again) is again
+    assert pairs.played == ["a", "a"]
+
+
+def test_a_second_pair_that_fails_takes_nothing_from_the_first() -> None:
+    one = laboratory(measure(a=[2.0, PlayerEnded("out of memory")]))
+    [tried] = one.best_of("etl", fixes("a"), ladder=False)
+    assert one.once_more(tried) == tried
+
+
+def test_there_is_no_second_pair_after_the_deadline() -> None:
+    pairs = measure(a=2.0)
+    [tried] = laboratory(pairs).best_of("etl", fixes("a"), ladder=False)
+    assert laboratory(pairs, seconds=1.0).once_more(tried) is tried
+
+
 def test_an_unclear_answer_is_looked_at_again_but_not_for_ever() -> None:
     pairs = measure(a=1.06)
     laboratory(pairs).best_of("etl", fixes("a"), ladder=False)

@@ -55,10 +55,14 @@ TRACE_SHARE = 0.25
 CPU each small operation is an event, and a second of them takes up to 0.9 GB; and where each step
 frees and allocates megabytes, events settle in the gaps, so that the heap grows by another one or
 two gigabytes (measured, jax 0.10.2 with glibc 2.36)."""
-TRACE_BYTES, SHORTEST_S = 64 * 2**20, 0.8
-"""A usual trace is ended too when its events take so much after so long: steps of a millisecond
-make a million events a second, of which writing and reading take ten. With these bounds none of 16
-healthy scripts of tests/clinic has a finding."""
+TRACE_BYTES, GROWN_BYTES, SHORTEST_S = 48 * 2**20, 400 * 2**20, 0.7
+"""A usual trace is ended too when its events take so much, or the process has grown by so much, and
+so long has passed: steps of a millisecond make a million events a second, of which writing and
+reading take ten; and a page that is touched first takes 12 us of the program. A program whose
+arrays grow is watched for longer. With these bounds none of 16 healthy scripts of tests/clinic has
+a finding."""
+COST_EVERY_S = 0.1
+"""How often to look what a window costs; that takes a quarter of a millisecond."""
 MEMORY_SAMPLES, MEMORY_EVERY_S = 8, 0.3
 """Over a long window; in a short one less often, so that what a step holds for a moment does not
 hide what each some steps leave behind."""
@@ -288,7 +292,7 @@ class Watcher(threading.Thread):
 
     def _sample(self, start_ns: int, window_ns: int, *, usual: bool) -> None:
         """Sample the main thread's stack all through the window, and memory now and then."""
-        due_ns = 0
+        due_ns = look_ns = 0
         resident_before, allocated_before = rss_bytes(), allocated_bytes()
         on_cpu = self._on_cpu()
         while (passed_ns := time.time_ns() - start_ns) < window_ns:
@@ -298,25 +302,35 @@ class Watcher(threading.Thread):
             if passed_ns >= due_ns:
                 self.memory.sample(self.jax, passed_ns / 1e9)
                 due_ns += max(window_ns // MEMORY_SAMPLES, round(MEMORY_EVERY_S * 1e9))
+            if passed_ns >= look_ns:
+                look_ns += round(COST_EVERY_S * 1e9)
                 own_bytes = self.memory.growth_bytes if on_cpu else 0
                 grown = rss_bytes() - resident_before - own_bytes
                 taken = allocated_bytes() - allocated_before - own_bytes
-                room = self.recording.available_bytes
-                if ends_early(grown, taken, room, passed_ns / 1e9, usual=usual):
+                room, leaks = self.recording.available_bytes, self.memory.growth_bytes > 0
+                if ends_early(grown, taken, room, passed_ns / 1e9, usual=usual, leaks=leaks):
                     return
 
 
 def ends_early(
-    grown_bytes: int, taken_bytes: int, available_bytes: int, passed_s: float, *, usual: bool
+    grown_bytes: int,
+    taken_bytes: int,
+    available_bytes: int,
+    passed_s: float,
+    *,
+    usual: bool,
+    leaks: bool,
 ) -> bool:
-    """Whether a trace leaves too little memory, or has as many events as we want to read.
+    """Whether a trace leaves too little memory, or costs more than it will still tell.
 
     `grown_bytes`: of the process; `taken_bytes`: of that, by events. `usual`: of a window of the
-    usual length; another length was asked for, since one was too short.
+    usual length; another length was asked for, since one was too short. `leaks`: its arrays take
+    more than at the begin, and how that goes on is to be seen.
     """
     if grown_bytes > TRACE_SHARE * available_bytes:
         return True
-    return usual and passed_s > SHORTEST_S and taken_bytes > TRACE_BYTES
+    costly = taken_bytes > TRACE_BYTES or (grown_bytes > GROWN_BYTES and not leaks)
+    return usual and passed_s > SHORTEST_S and costly
 
 
 def dump_programs(jax: Any, folder: Path) -> str:

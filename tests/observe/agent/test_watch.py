@@ -19,6 +19,7 @@ from perfdoctor.injection.bootstrap import ATTACHED, BROKEN, STOP
 from perfdoctor.observe.agent import watch
 from perfdoctor.observe.agent.watch import (
     GAP_S,
+    GROWN_BYTES,
     QUIET_S,
     TRACE_BYTES,
     Watcher,
@@ -374,23 +375,33 @@ def test_where_jax_writes_programs_already_they_stay(tmp_path: Path) -> None:
     assert made == {}
 
 
+def ended(grown: int, taken: int, passed_s: float, usual: bool = True, leaks: bool = False) -> bool:
+    """Whether so long a trace ends, of a program that has plenty of memory left."""
+    return ends_early(grown, taken, 100 * GROWN_BYTES, passed_s, usual=usual, leaks=leaks)
+
+
 def test_a_trace_of_many_events_is_ended_after_a_second_unless_it_showed_too_few_steps() -> None:
-    many, plenty = TRACE_BYTES + 1, 100 * TRACE_BYTES
-    assert ends_early(many, many, plenty, 1.1, usual=True)
-    assert not ends_early(TRACE_BYTES, TRACE_BYTES, plenty, 1.9, usual=True)
-    assert not ends_early(many, many, plenty, 0.5, usual=True)
-    assert not ends_early(many, many, plenty, 1.1, usual=False)
+    many = TRACE_BYTES + 1
+    assert ended(many, many, 1.1)
+    assert not ended(TRACE_BYTES, TRACE_BYTES, 1.9)
+    assert not ended(many, many, 0.5)
+    assert not ended(many, many, 1.1, usual=False)
 
 
-def test_a_heap_that_grows_in_gaps_does_not_end_a_trace_of_few_events() -> None:
-    assert not ends_early(10 * TRACE_BYTES, 0, 100 * TRACE_BYTES, 1.9, usual=True)
+def test_a_heap_that_grows_in_gaps_ends_a_trace_unless_arrays_grow_too() -> None:
+    large = GROWN_BYTES + 1
+    assert ended(large, 0, 1.1)
+    assert not ended(GROWN_BYTES, 0, 1.9)
+    assert not ended(large, 0, 0.5)
+    assert not ended(large, 0, 1.1, usual=False)
+    assert not ended(large, 0, 1.9, leaks=True)
 
 
 @pytest.mark.parametrize("usual", [True, False])
 def test_a_trace_that_takes_a_quarter_of_the_memory_left_is_ended_at_once(usual: bool) -> None:
     little = TRACE_BYTES
-    assert ends_early(little // 4 + 1, 0, little, 0.1, usual=usual)
-    assert not ends_early(little // 4, 0, little, 0.1, usual=usual)
+    assert ends_early(little // 4 + 1, 0, little, 0.1, usual=usual, leaks=True)
+    assert not ends_early(little // 4, 0, little, 0.1, usual=usual, leaks=True)
 
 
 class Clock:
