@@ -1,4 +1,4 @@
-"""What a process of ours asks of the Linux kernel for itself; elsewhere these do nothing."""
+"""What a process of ours asks of the Linux kernel; elsewhere these do nothing."""
 
 import ctypes
 import os
@@ -40,3 +40,11 @@ def let_other_threads_go_first() -> None:
     """The same for the thread that calls it, for as long as it lives."""
     if sys.platform == "linux":
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+
+
+def read_text(file: Path) -> str:
+    """What the kernel says in a file of /proc or /sys; empty where there is none, or no longer."""
+    try:
+        return file.read_text()
+    except OSError:
+        return ""

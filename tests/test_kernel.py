@@ -3,10 +3,11 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from perfdoctor.kernel import NICENESS
+from perfdoctor.kernel import NICENESS, read_text
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel")
 
@@ -82,3 +83,12 @@ def test_the_session_of_others_keeps_its_priority() -> None:
     command = [sys.executable, "-c", IN_THE_SESSION_OF_ANOTHER]
     answer = subprocess.run(command, capture_output=True, text=True, check=True)
     assert answer.stdout == "True\n"
+
+
+def test_read_text_of_a_missing_file_is_empty(tmp_path: Path) -> None:
+    assert read_text(tmp_path / "absent") == ""
+
+
+def test_read_text_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("seen\n")
+    assert read_text(tmp_path / "file") == "seen\n"

@@ -99,9 +99,8 @@ def check(observation: Observation) -> Outcome:
     share = min(0.98, seconds / run_s)
     if 1 / (1 - SAVED * share) < LEAST_GAIN:
         return ok(f"XLA compiles for {seconds:.1f} s, {share:.1%} of the run", *evidence)
-    length = Evidence(
-        name="the run", value=round(run_s, 1), unit="s", source="steps and their time"
-    )
+    source = "steps and their time" if observation.ended_s is None else "its start and its end"
+    length = Evidence(name="the run", value=round(run_s, 1), unit="s", source=source)
     change = APPLIED if run_s <= TRIED_S else None
     fix = Fix(summary=CACHE.summary, how=CACHE.how, change=change)
     gain = estimated(1 / (1 - SAVED * share), 1 / (1 - SAVED_AT_LEAST * share), 1 / (1 - share))

@@ -166,7 +166,7 @@ def kernels(observation: Observation, program: Program) -> list[Reason]:
         return [(text, [smaller_kernel(3), smaller_kernel(KERNEL)])]
     fix = Fix(
         summary="stack small kernels",
-        how="three 3×3 convolutions in place of one 7×7, or a stride before the large one",
+        how=f"several 3×3 convolutions in place of one {size}, or a stride before the large one",
         changes_results="training",
     )
     return [(text, [fix])]

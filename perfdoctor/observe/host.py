@@ -6,17 +6,18 @@ from pathlib import Path
 
 import psutil
 
+from perfdoctor.kernel import read_text
 from perfdoctor.observe.cgroup import memory_limit_bytes, quota_cores
 from perfdoctor.schema.surroundings import Host
 
 VECTOR_FLAGS = ("sse", "ssse", "avx", "fma", "f16c", "amx", "neon", "asimd", "sve")
 """How the names of vector instruction sets begin, in /proc/cpuinfo and sysctl."""
-CPU_CLOCK = "/sys/devices/system/cpu/cpu0/cpufreq/"
+CPU_CLOCK = Path("/sys/devices/system/cpu/cpu0/cpufreq")
 
 
 def host() -> Host:
     """The machine that we run on."""
-    cpu_info = read_text("/proc/cpuinfo")
+    cpu_info = read_text(Path("/proc/cpuinfo"))
     affinity = affinity_cores()
     quota = quota_cores()
     return Host(
@@ -31,14 +32,14 @@ def host() -> Host:
         emulated=emulation(cpu_info),
         memory_bytes=psutil.virtual_memory().total,
         memory_limit_bytes=memory_limit_bytes(),
-        governor=read_text(CPU_CLOCK + "scaling_governor").strip() or None,
+        governor=read_text(CPU_CLOCK / "scaling_governor").strip() or None,
         highest_mhz=highest_mhz(),
     )
 
 
 def highest_mhz() -> float | None:
     """The highest clock that the first core may have."""
-    text = read_text(CPU_CLOCK + "cpuinfo_max_freq").strip()
+    text = read_text(CPU_CLOCK / "cpuinfo_max_freq").strip()
     return int(text) / 1e3 if text.isdigit() else None
 
 
@@ -70,11 +71,3 @@ def field(cpu_info: str, name: str) -> str | None:
         if key.strip() == name:
             return value.strip()
     return None
-
-
-def read_text(path: str) -> str:
-    """A file's text; empty where there is no such file."""
-    try:
-        return Path(path).read_text()
-    except OSError:
-        return ""

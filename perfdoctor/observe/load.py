@@ -10,8 +10,8 @@ from pathlib import Path
 
 import psutil
 
+from perfdoctor.kernel import read_text
 from perfdoctor.observe.cgroup import throttled_ms
-from perfdoctor.observe.host import read_text
 from perfdoctor.processes import cpu_seconds, tree
 from perfdoctor.schema.surroundings import BusyProcess, Load
 
@@ -56,7 +56,7 @@ def read(target: psutil.Process) -> Reading:
         others=others,
         ran=ran,
         waited=waited,
-        pressure=pressure_s(read_text("/proc/pressure/cpu")),
+        pressure=pressure_s(read_text(Path("/proc/pressure/cpu"))),
         throttled_ms=throttled_ms(),
         names=names,
     )
@@ -118,7 +118,7 @@ def clock_mhz() -> float | None:
     clocks = [
         int(text)
         for file in Path("/sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_cur_freq")
-        if (text := read_text(str(file)).strip()).isdigit()
+        if (text := read_text(file).strip()).isdigit()
     ]
     return max(clocks) / 1e3 if clocks else None
 

@@ -23,7 +23,7 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, harmonic_mean
 from types import TracebackType
 from typing import IO, Self
 
@@ -100,7 +100,7 @@ class Script:
             else:
                 speeds.append(speed)
         self._signal(signal.SIGSTOP)
-        return fmean(speeds)
+        return harmonic_mean(speeds)  # each epoch has as many examples
 
     def run(self) -> None:
         """To its end."""

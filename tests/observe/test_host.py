@@ -1,10 +1,9 @@
 import os
-from pathlib import Path
 
 import psutil
 import pytest
 
-from perfdoctor.observe.host import emulation, field, host, read_text, vector_flags
+from perfdoctor.observe.host import emulation, field, host, vector_flags
 
 X86 = """\
 processor\t: 0
@@ -80,12 +79,3 @@ def test_affinity_limits_the_usable_cores() -> None:
         os.sched_setaffinity(0, before)
     assert found.affinity_cores == 1
     assert found.usable_cores <= 1
-
-
-def test_read_text_of_a_missing_file_is_empty(tmp_path: Path) -> None:
-    assert read_text(str(tmp_path / "absent")) == ""
-
-
-def test_read_text_of_a_file(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("seen\n")
-    assert read_text(str(tmp_path / "file")) == "seen\n"

@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 
-from perfdoctor.observe.agent.threads import read_text
+from perfdoctor.kernel import read_text
 from perfdoctor.observe.cgroup import memory_limit_bytes, memory_used_bytes
 from perfdoctor.schema.memory import DeviceMemory, LiveArrays, MemorySample
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 from threadpoolctl import threadpool_info
 
+from perfdoctor.kernel import read_text
 from perfdoctor.schema.run import Pool, Threads
 
 RAN_NS = 10_000_000
@@ -36,14 +37,6 @@ def read(pid: int) -> Reading:
             switches = re.search(r"nonvoluntary_ctxt_switches:\s+(\d+)", read_text(task / "status"))
             forced[number] = int(switches[1]) if switches else 0
     return Reading(names, ran_ns, forced)
-
-
-def read_text(file: Path) -> str:
-    """A file of /proc; empty if it is gone."""
-    try:
-        return file.read_text()
-    except OSError:
-        return ""
 
 
 class ThreadWatch:

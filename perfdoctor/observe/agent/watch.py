@@ -55,7 +55,7 @@ TRACE_SHARE = 0.25
 CPU each small operation is an event, and a second of them takes up to 0.9 GB; and where each step
 frees and allocates megabytes, events settle in the gaps, so that the heap grows by another one or
 two gigabytes (measured, jax 0.10.2 with glibc 2.36)."""
-TRACE_BYTES, GROWN_BYTES, SHORTEST_S = 48 * 2**20, 400 * 2**20, 0.7
+TRACE_BYTES, GROWN_BYTES, SHORTEST_S = 48 * 2**20, 400 * 2**20, 0.9
 """A usual trace is ended too when its events take so much, or the process has grown by so much, and
 so long has passed: steps of a millisecond make a million events a second, of which writing and
 reading take ten; and a page that is touched first takes 12 us of the program. A program whose

@@ -33,6 +33,9 @@ SHORTEST_S, LONGEST_S = 3.0, 40.0
 LONGER, WAIT_LONGER = 4, 2
 """So many times as long, where too few steps were seen, and where the host came to none: a batch
 may take longer to load than the window is."""
+COSTLY_S = 1.8
+"""A window that was shorter was ended for its many events, of which writing takes up to ten times
+as long as it did itself; it lay in an evaluation, and a little more will do."""
 ENOUGH_STEPS, ENOUGH_S = 20, 20.0
 """Fewer steps tell a mean, but hardly its error; a window of so many seconds is kept even so."""
 
@@ -84,7 +87,8 @@ def next_window_s(seen: Timeline | None, steps: Steps | None, recording: Recordi
     if compiled_in(recording) and not recording.never_rests:
         return looked_s
     if steps is None:
-        return min(LONGEST_S, looked_s * (LONGER if seen.dispatches else WAIT_LONGER))
+        much = seen.dispatches and looked_s >= COSTLY_S
+        return min(LONGEST_S, looked_s * (LONGER if much else WAIT_LONGER))
     if steps.count >= ENOUGH_STEPS or looked_s >= ENOUGH_S or recording.never_rests:
         return None  # where it compiles for ever, the compilations are what matters
     return min(ENOUGH_S, 1.5 * looked_s * ENOUGH_STEPS / steps.count)

@@ -62,6 +62,10 @@ def test_steps_of_seconds_are_waited_for() -> None:
     assert next_window_s(SEEN, None, window(ENOUGH_S)) == LONGEST_S
 
 
+def test_a_window_that_was_ended_for_its_many_events_is_followed_by_one_that_costs_less() -> None:
+    assert next_window_s(SEEN, None, window(0.9)) == WAIT_LONGER * 0.9
+
+
 def test_a_window_in_a_set_up_is_repeated() -> None:
     assert next_window_s(SEEN, steps(100), window(3.0, compiles=True)) == 3.0
 
