@@ -1,7 +1,6 @@
 """Fresh launches of a target, each timed while nothing observes it."""
 
 import math
-import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,11 +40,11 @@ class Side:
 class Timing:
     """A copy of a side from its warm-up on: what it had done until then, and does while timed."""
 
-    def __init__(self, copy: Copy, side: Side, launched_ns: int) -> None:
+    def __init__(self, copy: Copy, side: Side) -> None:
         self._copy, self._stride = copy, side.stride
         self._compiles, self._compile_s = copy.compiles, copy.compiling_s
         second = min(side.stride, copy.tally.calls - 1)
-        self._first_step_s = (copy.tally.since(0)[second] - launched_ns) / 1e9
+        self._first_step_s = copy.ran_s(copy.tally.since(0)[second])
         self._slices = len(copy.slices)
         self._before = load.read(copy.process)
 
@@ -89,10 +88,9 @@ def fresh(ward: Ward, side: Side, until: float) -> Copy:
 
 def measured(ward: Ward, side: Side, until: float) -> LaunchRecord:
     """One launch by itself. Raises PlayerEnded."""
-    launched_ns = time.monotonic_ns()
     with fresh(ward, side, until) as copy:
         warm_up([copy], until)
-        timing = Timing(copy, side, launched_ns)
+        timing = Timing(copy, side)
         copy.run_for(TIMED_S)
         if (made := int(copy.slices[-1].steps)) < FEWEST_STEPS:
             copy.run(FEWEST_STEPS - made)

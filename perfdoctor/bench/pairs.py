@@ -12,7 +12,7 @@ from perfdoctor.bench.launches import Side, Timing, fresh
 from perfdoctor.bench.metrics import KINDS
 from perfdoctor.processes import Ward
 from perfdoctor.schema.benchmark import LaunchRecord
-from perfdoctor.trials.copies import Copy, Ran, steps_of_a_slice, warm_up
+from perfdoctor.trials.copies import Copy, Ran, steps_of_a_slice, warm_up_by_turns
 from perfdoctor.trials.live import OutOfTime, PlayerEnded
 
 SLICE_S, TIMED_S, FEWEST_ROUNDS = 0.1, 3.6, 6
@@ -44,9 +44,8 @@ def play(ward: Ward, baseline: Side, candidate: Side, until: float) -> Pair:
     """
     sides = (baseline, baseline, candidate)
     with ExitStack() as stack:
-        copies, launched_ns = start(stack, ward, sides, until)
-        launched = zip(copies, sides, launched_ns, strict=True)
-        timings = [Timing(copy, side, at_ns) for copy, side, at_ns in launched]
+        copies = start(stack, ward, sides, until)
+        timings = [Timing(copy, side) for copy, side in zip(copies, sides, strict=True)]
         step_logs = by_turns(copies, until)
         own = [timing.meanwhile().own_cores for timing in timings]
         records = [
@@ -66,24 +65,20 @@ def play(ward: Ward, baseline: Side, candidate: Side, until: float) -> Pair:
     )
 
 
-def start(
-    stack: ExitStack, ward: Ward, sides: Sequence[Side], until: float
-) -> tuple[list[Copy], list[int]]:
-    """A copy of each side, warm and suspended, and the instants of their launches, nanoseconds.
-
-    They start one after another, in random order: their compilation is timed too, and two that
-    compile at the same time differ by up to a half (measured on two cores).
+def start(stack: ExitStack, ward: Ward, sides: Sequence[Side], until: float) -> list[Copy]:
+    """A copy of each side, warm and suspended. They start by turns, for their compilation is timed
+    too: two that compile at the same time, or one after another, differ by up to a half on two
+    shared cores.
     """
-    started: dict[int, tuple[Copy, int]] = {}
-    for number in random.sample(range(len(sides)), len(sides)):
-        side, launched_ns = sides[number], time.monotonic_ns()
+    copies = []
+    for side in sides:
         copy = stack.enter_context(fresh(ward, side, until))
-        warm_up([copy], until)
-        if not copy.tells_steps:
-            raise PlayerEnded("the step is no function that the program itself has jitted")
-        started[number] = copy, launched_ns
-    ordered = [started[number] for number in range(len(sides))]
-    return [copy for copy, _ in ordered], [at_ns for _, at_ns in ordered]
+        copy.pause()
+        copies.append(copy)
+    warm_up_by_turns(copies, until)
+    if not all(copy.tells_steps for copy in copies):
+        raise PlayerEnded("the step is no function that the program itself has jitted")
+    return copies
 
 
 def by_turns(copies: Sequence[Copy], until: float) -> list[float]:

@@ -27,6 +27,10 @@ NEVER_RESTS_S = 8.0
 """A copy that has made steps for so long and still compiles will not cease to."""
 START_SHARE = 0.7
 """Of the time that is left: what the start of a pair may take."""
+TURN_S = 0.25
+"""Of a start by turns: short beside the drifts of a shared machine, and long enough that a turn's
+own beginning does not count."""
+TOO_SLOW = "the budget ended before its gain could be measured"
 POLL_S, REST_POLL_S = 0.02, 5e-3
 """The copy itself notes when it rests; looking for that more often would take time from it."""
 REST_LIMIT_S = 2 * LONGEST_SLICE_S
@@ -81,7 +85,9 @@ class Copy(Live):
             cores=change.cores,
         )
         self._start(launch, env, stdin=subprocess.DEVNULL)
-        self._began_ns: int | None = time.monotonic_ns()
+        self._launched_ns = time.monotonic_ns()
+        self._began_ns: int | None = self._launched_ns
+        self._paused_at_ns: int | None = None
         self._calls_before = 0  # when it was resumed
 
     @property
@@ -118,6 +124,24 @@ class Copy(Live):
         if self._began_ns is not None:
             self.tally.ask_to_rest(at_call=1)
             self._until_it_rests()
+
+    def pause(self) -> None:
+        """Suspend it where it is, in the middle of its start."""
+        suspend(self._child)
+        self._paused_at_ns = time.monotonic_ns()
+
+    def go_on(self) -> None:
+        """After a pause."""
+        assert self._paused_at_ns is not None
+        for tally in (self._steps, self._every):
+            tally.note_pause(self._paused_at_ns, time.monotonic_ns())
+        self._paused_at_ns = None
+        resume(self._child)
+
+    def ran_s(self, until_ns: int) -> float:
+        """How long it ran from its launch to an instant of time.monotonic_ns()."""
+        paused_ns = self._steps.paused_ns(self._launched_ns, until_ns)
+        return (until_ns - self._launched_ns - paused_ns) / 1e9
 
     def run_for(self, seconds: float) -> None:
         """Let it run for so long, and to the end of its step; PlayerEnded if it ends before."""
@@ -216,20 +240,54 @@ def log_ratios(one: Copy, other: Copy) -> list[float]:
 
 def warm_up(copies: Sequence[Copy], until: float) -> None:
     """Let all start at the same time, until each is steady or is seen to compile for ever."""
-    starting = {copy: Start() for copy in copies}
-    began = time.monotonic()
-    limit = began + START_SHARE * (until - began)
-    while starting:
+    starts = {copy: Start() for copy in copies}
+    limit = limit_of_start(until)
+    while any(not start.is_over for start in starts.values()):
         time.sleep(POLL_S)
-        for copy, start in list(starting.items()):
-            copy.check()
-            start.note(copy.tally.calls, copy.compiles)
-            if start.is_over:
-                copy.compiles_for_ever = not start.is_quiet
-                copy.suspend()
-                del starting[copy]
+        for copy, start in starts.items():
+            note(copy, start)
         if time.monotonic() > limit:
-            raise OutOfTime("the budget ended before its gain could be measured")
+            raise OutOfTime(TOO_SLOW)
+    tell_alike(copies)
+
+
+def warm_up_by_turns(copies: Sequence[Copy], until: float) -> None:
+    """The same of copies that are paused: only one of them runs at a time, so that all start under
+    the same conditions, and what a start takes can be compared.
+    """
+    starts = {copy: Start() for copy in copies}
+    limit = limit_of_start(until)
+    while starting := [copy for copy, start in starts.items() if not start.is_over]:
+        for copy in random.sample(starting, len(starting)):
+            copy.go_on()
+            time.sleep(TURN_S)
+            note(copy, starts[copy])
+            if not starts[copy].is_over:
+                copy.pause()
+        if time.monotonic() > limit:
+            raise OutOfTime(TOO_SLOW)
+    tell_alike(copies)
+
+
+def limit_of_start(until: float) -> float:
+    """The instant by which it is to be over."""
+    now = time.monotonic()
+    return now + START_SHARE * (until - now)
+
+
+def note(copy: Copy, start: "Start") -> None:
+    """How far a copy is that runs; once its start is over, it is suspended. PlayerEnded."""
+    if start.is_over:
+        return
+    copy.check()
+    start.note(copy.tally.calls, copy.compiles, copy.ran_s(time.monotonic_ns()))
+    if start.is_over:
+        copy.compiles_for_ever = not start.is_quiet
+        copy.suspend()
+
+
+def tell_alike(copies: Sequence[Copy]) -> None:
+    """Steps are told of all of them or of none."""
     tell = all(copy.makes_steps for copy in copies)
     for copy in copies:
         copy.tells_steps = tell
@@ -239,13 +297,13 @@ class Start:
     """What a copy does from its launch on."""
 
     def __init__(self) -> None:
-        self._now = self._quiet_since = time.monotonic()
+        self._now = self._quiet_since = 0.0
         self._first: float | None = None
         self._compiles, self._calls, self._calls_when_quiet = 0, 0, 0
 
-    def note(self, calls: int, compiles: int) -> None:
-        """The numbers of its steps and of its compilations as they are now."""
-        self._now = time.monotonic()
+    def note(self, calls: int, compiles: int, ran_s: float) -> None:
+        """The numbers of its steps and of its compilations, after it ran for so long."""
+        self._now = ran_s
         if calls and self._first is None:
             self._first = self._now
         if not calls or compiles != self._compiles:

@@ -33,6 +33,7 @@ from perfdoctor.trials.tally import (
     RESTS_SINCE_NS,
     SIZE_BYTES,
     STEPS,
+    paused_ns,
 )
 
 SET_UP_STEPS, SET_UP_CALLS = 3, 100
@@ -78,7 +79,8 @@ def impose(jax: Any, settings: dict[str, Any]) -> None:
 
 
 class Compiling:
-    """Counts compilations, and the time in which something was traced, lowered or compiled.
+    """Counts compilations, and the time in which something was traced, lowered or compiled, but for
+    pauses of the copy.
 
     Phases contain each other: a jitted function is traced while another one is.
     """
@@ -86,6 +88,7 @@ class Compiling:
     def __init__(self, tally: memoryview) -> None:
         self._tally = tally
         self._phases: list[tuple[int, int]] = []
+        """When each one that no other contains began, and what it took; nanoseconds."""
 
     def __call__(self, name: str, seconds: float, **details: Any) -> None:
         if not name.startswith(PHASES):
@@ -93,10 +96,10 @@ class Compiling:
         end = time.monotonic_ns()
         begin = end - int(seconds * 1e9)
         while self._phases and self._phases[-1][0] >= begin:
-            inner_begin, inner_end = self._phases.pop()
-            self._tally[COMPILING_NS] -= inner_end - inner_begin
-        self._phases.append((begin, end))
-        self._tally[COMPILING_NS] += end - begin
+            self._tally[COMPILING_NS] -= self._phases.pop()[1]
+        took = end - begin - paused_ns(self._tally, begin, end)
+        self._phases.append((begin, took))
+        self._tally[COMPILING_NS] += took
         self._tally[COMPILES] += name == COMPILED
 
 

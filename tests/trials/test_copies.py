@@ -25,6 +25,7 @@ from perfdoctor.trials.copies import (
     play_copies,
     steps_of_a_slice,
     warm_up,
+    warm_up_by_turns,
 )
 from perfdoctor.trials.duet import FEWEST_ROUNDS
 from perfdoctor.trials.live import PlayerEnded
@@ -71,32 +72,26 @@ def test_a_slice_without_progress_has_no_ratio() -> None:
     assert log_ratios(moving, stuck) == [0.0]
 
 
-def started(monkeypatch: pytest.MonkeyPatch, *notes: tuple[float, int, int]) -> Start:
-    """After what was noted: the instant, its steps, its compilations."""
-    instants = iter([0.0, *(instant for instant, _, _ in notes)])
-    monkeypatch.setattr(time, "monotonic", lambda: next(instants))
+def started(*notes: tuple[float, int, int]) -> Start:
+    """After what was noted: how long it ran, its steps, its compilations."""
     start = Start()
-    for _, calls, compiles in notes:
-        start.note(calls, compiles)
+    for ran_s, calls, compiles in notes:
+        start.note(calls, compiles, ran_s)
     return start
 
 
-def test_a_copy_is_warm_when_it_makes_steps_and_compiles_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_copy_is_warm_when_it_makes_steps_and_compiles_nothing() -> None:
     late = 2 + 2 * QUIET_S
-    assert started(monkeypatch, (1, 1, 5), (2, 2, 5), (late, 50, 5)).is_quiet
-    assert not started(monkeypatch, (1, 1, 5), (2, 2, 5), (late, 50, 6)).is_quiet
-    assert not started(monkeypatch, (1, 1, 5), (late, 2, 5)).is_quiet  # too few steps
-    assert not started(monkeypatch, (1, 0, 5), (60, 0, 5)).is_over  # it makes none
+    assert started((1, 1, 5), (2, 2, 5), (late, 50, 5)).is_quiet
+    assert not started((1, 1, 5), (2, 2, 5), (late, 50, 6)).is_quiet
+    assert not started((1, 1, 5), (late, 2, 5)).is_quiet  # too few steps
+    assert not started((1, 0, 5), (60, 0, 5)).is_over  # it makes none
 
 
-def test_a_copy_that_never_ceases_to_compile_is_over_its_start_at_last(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_copy_that_never_ceases_to_compile_is_over_its_start_at_last() -> None:
     notes = [(1.0 + second, 10 * second, second) for second in range(1, 60)]
-    assert not started(monkeypatch, *notes[:3]).is_over
-    endless = started(monkeypatch, *notes)
+    assert not started(*notes[:3]).is_over
+    endless = started(*notes)
     assert endless.is_over and not endless.is_quiet
 
 
@@ -192,6 +187,28 @@ def test_a_copy_makes_as_many_steps_as_it_is_told(place: Place, stride: int) -> 
             copy.run(steps)
         assert copy.tally.calls - before == 10 * stride
         assert [each.steps for each in copy.slices[2:]] == [7, 1, 2]
+
+
+def test_copies_that_start_by_turns_never_run_at_the_same_time(place: Place) -> None:
+    launch = place.launch(FOR_EVER)
+    with (
+        Ward() as ward,
+        Copy(ward, launch, Change(), "step", soon()) as one,
+        Copy(ward, launch, Change(), "step", soon()) as other,
+    ):
+        for copy in (one, other):
+            copy.pause()
+        began = time.monotonic_ns()
+        warm_up_by_turns((one, other), soon())
+        seconds = (time.monotonic_ns() - began) / 1e9
+        assert one.tells_steps and other.tells_steps
+        for copy in (one, other):
+            assert copy.process.status() == psutil.STATUS_STOPPED
+            assert 0 < copy.compiling_s < copy.ran_s(copy.tally.since(0)[-1]) < seconds
+        ends = [copy.slices[0].end_ns for copy in (one, other)]
+        assert (
+            sum(copy.ran_s(end) for copy, end in zip((one, other), ends, strict=True)) < seconds + 1
+        )
 
 
 def test_slices_take_about_equally_long() -> None:

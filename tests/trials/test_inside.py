@@ -174,6 +174,24 @@ show(calls())
     assert before < instants[0] < instants[1] < instants[2] < time.monotonic_ns()
 
 
+PAUSED = """
+import mmap
+from perfdoctor.trials.tally import COMPILING_NS, FIRST_PAUSE, PAUSES
+with open(os.path.join(sys.argv[2], "tally"), "r+b") as file:
+    tally = memoryview(mmap.mmap(file.fileno(), 0)).cast("q")
+jax.jit(lambda x: x + 1)(1.0)
+before = tally[COMPILING_NS]
+tally[FIRST_PAUSE + 1], tally[PAUSES] = 2**62, 1
+jax.jit(lambda x: x + 2)(1.0)
+show(before, tally[COMPILING_NS] - before)
+"""
+
+
+def test_what_is_compiled_takes_no_time_while_the_copy_is_paused(tmp_path: Path) -> None:
+    before, paused = ran(tmp_path, PAUSED)
+    assert before > 0 and paused == 0
+
+
 RESTING = """
 import mmap, threading, time
 from perfdoctor.trials.tally import Tally

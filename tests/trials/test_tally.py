@@ -10,10 +10,12 @@ from perfdoctor.trials.tally import (
     COMPILES,
     FIRST,
     KEPT,
+    PAUSES_KEPT,
     REST_AT,
     RESTS_SINCE_NS,
     SIZE_BYTES,
     Tally,
+    paused_ns,
 )
 
 
@@ -83,3 +85,23 @@ def test_a_copy_is_asked_to_rest_and_let_go_on(file: Path) -> None:
     assert numbers[REST_AT] == 0
     tally.ask_to_rest(at_call=4)
     assert tally.rests_since_ns == 0
+
+
+def test_pauses_are_known_to_both_sides(file: Path) -> None:
+    tally = Tally(file)
+    numbers = other_side(file)
+    assert tally.paused_ns(0, 1000) == 0
+    tally.note_pause(10, 20)
+    tally.note_pause(100, 130)
+    assert tally.paused_ns(0, 1000) == paused_ns(numbers, 0, 1000) == 40
+    assert tally.paused_ns(15, 110) == 15
+    assert tally.paused_ns(20, 100) == 0
+    assert tally.calls == 0 and tally.since(0) == []
+
+
+def test_only_the_newest_pauses_are_kept(file: Path) -> None:
+    tally = Tally(file)
+    for number in range(PAUSES_KEPT + 3):
+        tally.note_pause(10 * number, 10 * number + 1)
+    assert tally.paused_ns(0, 10 * (PAUSES_KEPT + 3)) == PAUSES_KEPT
+    assert tally.paused_ns(0, 30) == 0
