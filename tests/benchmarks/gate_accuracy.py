@@ -75,7 +75,7 @@ class Case:
 STEP = {"step": 100, "compile": 20}
 WIDE = {"step": 100, "compile": 20, "width": 160}
 DATA = {"step": 2, "data": 100, "compile": 20}
-COMPILE = {"step": 100, "compile": 2000}
+COMPILE = {"step": 100, "compile": 600}
 CASES = (
     Case("same", STEP, {}, "", 0.05, weight=8),
     Case("same, wide", WIDE, {}, "", 0.05, weight=8),
@@ -88,9 +88,9 @@ CASES = (
     Case("data +5 %", DATA, {"data": 105}, "step_time", 0.03, weight=2),
     Case("data +3 %", DATA, {"data": 103}, "step_time", 0.015, weight=2),
     Case("data +10 %", DATA, {"data": 110}, "step_time", 0.05),
-    Case("compilation +5 %", COMPILE, {"compile": 2100}, "compile_time", 0.03, weight=2),
-    Case("compilation +3 %", COMPILE, {"compile": 2060}, "compile_time", 0.015, weight=2),
-    Case("compilation +10 %", COMPILE, {"compile": 2200}, "compile_time", 0.05),
+    Case("compilation +5 %", COMPILE, {"compile": 630}, "compile_time", 0.03, weight=2),
+    Case("compilation +3 %", COMPILE, {"compile": 618}, "compile_time", 0.015, weight=2),
+    Case("compilation +10 %", COMPILE, {"compile": 660}, "compile_time", 0.05),
 )
 
 
