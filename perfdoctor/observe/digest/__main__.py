@@ -35,7 +35,7 @@ LONGER, WAIT_LONGER = 4, 2
 may take longer to load than the window is."""
 COSTLY_S = 1.8
 """A window that was shorter was ended for its many events, of which writing takes up to ten times
-as long as it did itself; it lay in an evaluation, and a little more will do."""
+as long as it did itself; most likely it lay in an evaluation, and a little more will do."""
 ENOUGH_STEPS, ENOUGH_S = 20, 20.0
 """Fewer steps tell a mean, but hardly its error; a window of so many seconds is kept even so."""
 
