@@ -52,7 +52,8 @@ def attach(jax: Any, orders: Orders) -> None:
     impose(jax, orders["settings"])
     steps, every = shared(orders, STEPS), shared(orders, EVERY)
     wait = jax.block_until_ready
-    count = Counting(orders["function"], steps, every, wait, once_set_up(orders))
+    then = once_set_up(freeze=orders["freeze"], skip=orders["skip_collect"])
+    count = Counting(orders["function"], steps, every, wait, then)
     for name in ("jit", "pmap"):
         setattr(jax, name, count.jit(getattr(jax, name)))
     jax.monitoring.register_event_duration_secs_listener(Compiling(steps))
@@ -168,14 +169,14 @@ class Counting:
             self._once_set_up()
 
 
-def once_set_up(orders: Orders) -> Callable[[], object]:
+def once_set_up(*, freeze: bool, skip: bool) -> Callable[[], object]:
     """What is to be done with the garbage collector when all that a set-up makes is alive."""
 
     def change_collecting() -> None:
-        if orders["freeze"]:
+        if freeze:
             gc.collect()
             gc.freeze()
-        if orders["skip_collect"]:
+        if skip:
             skip_collect(gc.collect)
 
     return change_collecting

@@ -6,7 +6,7 @@ from perfdoctor.injection.bootstrap import Orders
 from perfdoctor.observe.agent import watch
 from perfdoctor.trials import inside
 
-NO_CHANGE = {"function": "", "settings": {}, "freeze": False, "cores": None}
+NO_CHANGE = {"function": "", "settings": {}, "freeze": False, "skip_collect": False, "cores": None}
 
 
 def attach(jax: Any, orders: Orders) -> None:
