@@ -19,6 +19,7 @@ from perfdoctor.processes import (
     resume,
     suspend,
 )
+from tests.awaited import await_status
 
 LIMIT_S = 30.0
 """Generous: reached only where something is wrong."""
@@ -101,14 +102,6 @@ def gone(pid: int) -> bool:
             return True
         time.sleep(0.01)
     return False
-
-
-def await_status(process: psutil.Process, status: str) -> None:
-    """Signals take effect a moment after they are sent."""
-    until = time.monotonic() + LIMIT_S
-    while process.status() != status:
-        assert time.monotonic() < until, process.status()
-        time.sleep(0.01)
 
 
 def test_children_end_with_the_ward() -> None:

@@ -144,7 +144,7 @@ def fix_of_script(garbage: Garbage) -> Fix:
     worst = garbage.collections[0]
     if worst.explicit:
         return Fix(
-            summary="leave out gc.collect(): arrays are freed as soon as nothing refers to them",
+            summary="leave out gc.collect(): arrays that no cycle holds are freed without it",
             how=f"remove gc.collect() at {shorten(worst.place)}",
             change=Change(gc_skip_collect=True),
         )

@@ -133,8 +133,7 @@ class Copy(Live):
     def go_on(self) -> None:
         """After a pause."""
         assert self._paused_at_ns is not None
-        for tally in (self._steps, self._every):
-            tally.note_pause(self._paused_at_ns, time.monotonic_ns())
+        self._steps.note_pause(self._paused_at_ns, time.monotonic_ns())
         self._paused_at_ns = None
         resume(self._child)
 

@@ -10,6 +10,7 @@ from perfdoctor.schema.launch import Launch
 from perfdoctor.schema.slices import Slice
 from perfdoctor.trials.live import PlayerEnded
 from perfdoctor.trials.player import Player
+from tests.awaited import await_status
 
 LIMIT_S = 30.0
 """Generous: reached only where something is wrong."""
@@ -84,14 +85,6 @@ def launch(folder: Path, *arguments: str) -> Launch:
 def newest_child() -> psutil.Process:
     """The process that the player has started."""
     return max(psutil.Process().children(), key=lambda child: child.create_time())
-
-
-def await_status(process: psutil.Process, status: str) -> None:
-    """Signals take effect a moment after they are sent."""
-    until = time.monotonic() + LIMIT_S
-    while process.status() != status:
-        assert time.monotonic() < until, process.status()
-        time.sleep(0.01)
 
 
 def gone(pid: int) -> bool:
