@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         Steps,
         Threads,
     )
-    from perfdoctor.schema.surroundings import Backend, Gpu, Host, Load
+    from perfdoctor.schema.surroundings import Backend, BusyProcess, Gpu, Host, Load
     from perfdoctor.schema.workload import Workload
 
 __version__ = "0.1.0"
@@ -65,7 +65,7 @@ _HOMES = {
         "Steps",
         "Threads",
     ),
-    "perfdoctor.schema.surroundings": ("Backend", "Gpu", "Host", "Load"),
+    "perfdoctor.schema.surroundings": ("Backend", "BusyProcess", "Gpu", "Host", "Load"),
     "perfdoctor.schema.workload": ("Workload",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -73,6 +73,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
     "Argument",
     "Backend",
+    "BusyProcess",
     "Callback",
     "Change",
     "Compile",

@@ -62,11 +62,11 @@ LARGE = 512
 OPERATION_MS, BYTES_A_MS, MOST_FIXED = 1.5e-3, 10e6, 0.8
 """An operation takes at least so long on a CPU however small it is; memory passes so much in a
 millisecond; and never more of the device's time than this is taken for fixed."""
-FLOPS_A_MS, TRAFFIC_A_MS, PASSES = 100e6, 5e6, 7
-"""Of a core: arithmetic and bytes in a millisecond; how often a step of Adam reads or writes its
-state. Measured on two cores with AVX-512, as differences between the small and the usual batches of
-four scripts of tests/clinic (gan, nnx_vision, eqx_lm, scan_rl) without a trace: 4 to 5 GB/s explain
-all but the steps of gan, which leave 70 to 130 GFLOP/s a core."""
+TRAFFIC_A_MS, PASSES = 5e6, 7
+"""Bytes that a core moves in a millisecond; how often a step of Adam reads or writes its state.
+Measured on two cores, as differences between the small and the usual batches of four scripts of
+tests/clinic (gan, nnx_vision, eqx_lm, scan_rl) without a trace: 4 to 5 GB/s explain all but the
+steps of gan, whose arithmetic takes longer."""
 LOADING_MS = 0.3
 """What a loader in Python does once a batch, however many examples it has: drawing, stacking."""
 MIB = 2**20
@@ -165,12 +165,12 @@ def fixed_busy_ms(observation: Observation, steps: Steps, resting_bytes: int) ->
     """
     busy_ms = min(steps.device_busy_ms, steps.time_ms)
     account, backend = observation.executable, observation.backend
-    cores = observation.host.usable_cores
     if account is None or not account.flops or backend is None or backend.platform != "cpu":
         overhead_ms = steps.operations * OPERATION_MS + 2 * resting_bytes / BYTES_A_MS
         return min(MOST_FIXED * busy_ms, overhead_ms)
     traffic = max(0.0, (account.bytes_accessed or 0.0) - PASSES * resting_bytes)
-    growing_ms = account.flops / (FLOPS_A_MS * cores) + traffic / (TRAFFIC_A_MS * cores)
+    host = observation.host
+    growing_ms = host.arithmetic_ms(account.flops) + traffic / (TRAFFIC_A_MS * host.usable_cores)
     growing_ms /= steps.work.get(steps.function, 1.0) or 1.0  # the step's other functions grow too
     return min(MOST_FIXED * busy_ms, max(0.0, busy_ms - growing_ms))
 

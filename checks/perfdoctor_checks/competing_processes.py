@@ -28,6 +28,7 @@ Deeplearning4j, "Performance debugging", step 12. proc_pid_schedstat(5); NVML.
 """
 
 from perfdoctor import (
+    BusyProcess,
     Evidence,
     Fix,
     Gain,
@@ -45,6 +46,8 @@ ID = "competing-processes"
 NEEDS = ("load", "steps")
 LEAST_SHARE = 0.05
 """Of the usable cores: a desktop at rest takes less."""
+EXPLAINED = 0.5
+"""Of what others take: processes that took less of it together are not named for it."""
 
 
 def check(observation: Observation) -> Outcome:
@@ -64,11 +67,19 @@ def check(observation: Observation) -> Outcome:
 
 def summary(load: Load, cores: float) -> str:
     """Who, and how much."""
-    names = ", ".join(f"{each.name} ({each.pid}) {each.cores:.1f}" for each in load.others[:3])
+    blamed = culprits(load)[:3]
+    names = ", ".join(f"{each.name} ({each.pid}) {each.cores:.1f}" for each in blamed)
     text = f"others take {load.other_cores:.1f} of {cores:g} cores"
     text += f": {names}" if names else ""
     steal = f"; the hypervisor gives {load.steal_cores:.1f} cores to others"
     return text + (steal if load.steal_cores >= LEAST_SHARE else "")
+
+
+def culprits(load: Load) -> tuple[BusyProcess, ...]:
+    """The processes that take it, the busiest first; none where most of it is not theirs."""
+    seen_cores = sum(each.cores for each in load.others)
+    explain = seen_cores >= EXPLAINED * (load.other_cores + load.steal_cores)
+    return load.others if explain else ()
 
 
 def gain(load: Load, cores: float) -> Gain:
@@ -103,12 +114,13 @@ def facts(load: Load) -> list[Evidence]:
 
 def fix(load: Load) -> Fix:
     """Nothing that a machine should do by itself to other people's programs."""
-    if not load.others:
+    found = culprits(load)
+    if not found:
         return Fix(
             summary="move the training to a machine, or cores, of its own",
             how="ask for dedicated cores; the processes that take the time can't be seen from here",
         )
-    busiest = load.others[0]
+    busiest = found[0]
     return Fix(
         summary=f"stop {busiest.name}, or keep it off the training's cores",
         how=f"taskset -cp 0 {busiest.pid}  # or stop it: {busiest.command}",

@@ -50,8 +50,6 @@ LARGEST_SMALL = 8
 """Examples a call: larger batches fill a device by themselves."""
 AT_WORK = 0.5
 """Cores or devices busy on average: below, the threads sleep more than they compute."""
-FLOPS_A_MS = 100e6
-"""Of a core: arithmetic in a millisecond, as measured for batch-size."""
 HANDLING = 0.1
 """Of the rest: what is done for each request all the same; a guess, on the low side in the two
 programs that were measured (the reference loop, and serving of tests/clinic)."""
@@ -91,8 +89,8 @@ def together(observation: Observation, steps: Steps) -> Gain | None:
     on_cpu = backend is not None and backend.platform == "cpu"
     if account is None or not account.flops or not on_cpu:
         return None
-    cores, time_ms = max(1.0, observation.host.usable_cores), max(steps.time_ms, 1e-9)
-    arithmetic_ms = account.flops / (FLOPS_A_MS * cores)
+    time_ms = max(steps.time_ms, 1e-9)
+    arithmetic_ms = observation.host.arithmetic_ms(account.flops)
     idle_ms = max(0.0, time_ms - steps.device_busy_ms)
     certain = min(1.0, (arithmetic_ms + idle_ms) / time_ms)
 

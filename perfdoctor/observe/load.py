@@ -36,6 +36,7 @@ class Reading:
     pressure: float | None
     throttled_ms: float | None
     names: dict[int, tuple[str, str]] = field(default_factory=dict)
+    """By pid: name and command line; a thread of the kernel has none."""
 
 
 def read(target: psutil.Process) -> Reading:
@@ -45,11 +46,12 @@ def read(target: psutil.Process) -> Reading:
     idle = times.idle + getattr(times, "iowait", 0.0)
     guest = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
     steal = getattr(times, "steal", 0.0)
+    interrupts = getattr(times, "irq", 0.0) + getattr(times, "softirq", 0.0)
     others, names = other_processes(set(ours) | {os.getpid()})
     ran, waited = scheduled(list(ours))
     return Reading(
         instant=time.monotonic(),
-        busy=sum(times) - idle - steal - guest,
+        busy=sum(times) - idle - steal - guest - interrupts,
         steal=steal,
         own=sum(cpu_seconds(process) for process in ours.values()),
         doctor=cpu_seconds(psutil.Process()),
@@ -72,7 +74,9 @@ def other_processes(
             continue
         info = process.info
         seconds[process.pid, info["create_time"] or 0.0] = cpu_seconds(process)
-        names[process.pid] = (info["name"] or "?", " ".join(info["cmdline"] or ())[:COMMAND_LENGTH])
+        name = info["name"] or "?"
+        command = name if info["cmdline"] is None else " ".join(info["cmdline"])
+        names[process.pid] = (name, command[:COMMAND_LENGTH])
     return seconds, names
 
 
@@ -94,15 +98,20 @@ def pressure_s(text: str) -> float | None:
 
 
 def between(before: Reading, after: Reading) -> Load:
-    """The load from one reading to the next."""
+    """The load from one reading to the next.
+
+    Threads of the kernel (reclaim, writeback) and interrupts are no other program: on a machine of
+    its own they work for the training.
+    """
     seconds = max(after.instant - before.instant, 1e-9)
     own = max(0.0, after.own - before.own)
     busy = max(0.0, after.busy - before.busy)
+    not_others = own + (after.doctor - before.doctor) + of_kernel(before, after)
     ran, waited = after.ran - before.ran, after.waited - before.waited
     return Load(
         seconds=seconds,
         own_cores=own / seconds,
-        other_cores=max(0.0, busy - own - (after.doctor - before.doctor)) / seconds,
+        other_cores=max(0.0, busy - not_others) / seconds,
         steal_cores=max(0.0, after.steal - before.steal) / seconds,
         others=busiest(before, after, seconds),
         lost_share=waited / (ran + waited) if ran > 0 and waited >= 0 else None,
@@ -128,12 +137,21 @@ def difference(before: float | None, after: float | None, per: float) -> float |
     return None if before is None or after is None else (after - before) / per
 
 
+def grown(before: Reading, after: Reading) -> dict[int, float]:
+    """By pid, the CPU seconds that each process which is not ours took meanwhile."""
+    return {key[0]: total - before.others.get(key, 0.0) for key, total in after.others.items()}
+
+
+def of_kernel(before: Reading, after: Reading) -> float:
+    """The CPU seconds of the kernel's own threads."""
+    return sum(taken for pid, taken in grown(before, after).items() if not after.names[pid][1])
+
+
 def busiest(before: Reading, after: Reading, seconds: float) -> tuple[BusyProcess, ...]:
-    """The processes that took most CPU time, ten at most."""
+    """The programs that took most CPU time, ten at most."""
     found = []
-    for key, total in after.others.items():
-        cores = (total - before.others.get(key, 0.0)) / seconds
-        if cores >= SHOWN_CORES:
-            name, command = after.names[key[0]]
-            found.append(BusyProcess(pid=key[0], name=name, command=command, cores=cores))
+    for pid, taken in grown(before, after).items():
+        name, command = after.names[pid]
+        if command and taken / seconds >= SHOWN_CORES:
+            found.append(BusyProcess(pid=pid, name=name, command=command, cores=taken / seconds))
     return tuple(sorted(found, key=lambda process: -process.cores)[:10])

@@ -6,7 +6,6 @@ import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
 
 import psutil
 
@@ -159,14 +158,9 @@ class Copy(Live):
     def _calls_a_step(self) -> int:
         return self._stride if self.tells_steps else 1
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *why: object) -> None:
         self._let_go_on()  # what it does when it is asked to leave may call its step
-        super().__exit__(kind, value, tb)
+        super().__exit__(*why)
 
     def _let_go_on(self) -> None:
         for tally in (self._steps, self._every):  # whichever it rests by

@@ -2,7 +2,6 @@
 
 import sys
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from perfdoctor.injection.bootstrap import RAISED
@@ -40,12 +39,7 @@ class Live:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *why: object) -> None:
         if self._child in self._ward:
             self._ward.end(self._child)
         self._ward.discard(self._folder)

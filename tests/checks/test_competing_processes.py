@@ -58,6 +58,13 @@ def test_the_fix_names_the_process_and_is_left_to_the_user() -> None:
     assert fix.change is None
 
 
+def test_a_process_that_took_little_of_it_is_not_named() -> None:
+    idler = replace(COMPILER, name="idler", cores=0.03)
+    outcome = competing_processes.check(loaded(other_cores=0.5, others=(idler,)))
+    assert outcome.kind == "issue" and outcome.summary == "others take 0.5 of 2 cores"
+    assert "can't be seen from here" in outcome.fixes[0].how
+
+
 def test_finds_the_hypervisor_giving_cores_away() -> None:
     seen = loaded(own_cores=1.0, steal_cores=1.0, other_cores=0.0, lost_share=0.0)
     outcome = competing_processes.check(seen)

@@ -34,6 +34,7 @@ def reading(
     waited: float = 0.0,
     pressure: float | None = None,
     throttled_ms: float | None = None,
+    of_kernel: int = 0,
 ) -> Reading:
     others = others or {}
     return Reading(
@@ -47,7 +48,9 @@ def reading(
         waited=waited,
         pressure=pressure,
         throttled_ms=throttled_ms,
-        names={pid: (f"name{pid}", f"command {pid}") for pid, _ in others},
+        names={
+            pid: (f"name{pid}", "" if pid == of_kernel else f"command {pid}") for pid, _ in others
+        },
     )
 
 
@@ -80,6 +83,14 @@ def test_a_child_that_ended_does_not_make_cpu_time_negative() -> None:
 def test_other_cores_are_never_negative() -> None:
     load = between(reading(), reading(1.0, own=2.0, busy=1.5))
     assert load.other_cores == 0.0
+
+
+def test_threads_of_the_kernel_are_no_other_program() -> None:
+    before = reading(busy=5.0, others={(1, 0.0): 1.0, (2, 0.0): 2.0}, of_kernel=2)
+    after = reading(1.0, busy=6.0, others={(1, 0.0): 1.5, (2, 0.0): 2.25}, of_kernel=2)
+    load = between(before, after)
+    assert load.other_cores == 0.75
+    assert [process.pid for process in load.others] == [1]
 
 
 def test_lost_share_is_waiting_over_wanting() -> None:
