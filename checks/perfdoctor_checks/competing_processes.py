@@ -12,10 +12,10 @@ core holds all up; on a GPU two processes share time slices and memory.
 
 How it is measured
 ------------------
-Over the traced window: the CPU time of everything but the training (processes by name, the
-hypervisor's steal), and the time for which the training's threads were ready but had no core
-(/proc/<pid>/task/*/schedstat). The loss is the smaller of the two: threads also wait for each
-other. Memory bandwidth that others take can't be seen from here.
+Over the traced window: the CPU time of everything but the training and the kernel itself (processes
+by name, the hypervisor's steal), and the time for which the training's threads were ready but had
+no core (/proc/<pid>/task/*/schedstat). The loss is the smaller of the two: threads also wait for
+each other. Memory bandwidth that others take can't be seen from here.
 
 How to fix
 ----------

@@ -127,7 +127,7 @@ class Load(Struct, frozen=True, kw_only=True):
     own_cores: float
     """CPU time of the target and its children over wall time."""
     other_cores: float
-    """CPU time of everything else over wall time."""
+    """CPU time of other processes over wall time; not of the kernel's own threads and interrupts."""
     steal_cores: float
     """CPU time that the hypervisor gave to others over wall time."""
     others: tuple[BusyProcess, ...]
