@@ -127,7 +127,7 @@ class Load(Struct, frozen=True, kw_only=True):
     own_cores: float
     """CPU time of the target and its children over wall time."""
     other_cores: float
-    """CPU time of other processes over wall time; not of the kernel's own threads and interrupts."""
+    """CPU time of other processes over wall time; the kernel's own threads are none of them."""
     steal_cores: float
     """CPU time that the hypervisor gave to others over wall time."""
     others: tuple[BusyProcess, ...]
