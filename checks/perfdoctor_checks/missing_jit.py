@@ -16,7 +16,7 @@ How it is measured
 The trace counts the jitted functions that the main thread calls a step (an operation outside `jit`
 is one), and the time in which it is in or between these calls while the device idles. A step of a
 few jitted functions is a style, not a fault, and so are many calls of one that does a good part of
-the work, as an actor's policy; where the device stays busy, nothing is lost.
+the work, as an actor's policy; where the device hardly waits for the calls, nothing is lost.
 
 How to fix
 ----------
