@@ -106,7 +106,7 @@ def why_no_steps(seen: Timeline | None, recording: Recording) -> str:
     if seen is None or not seen.dispatches:
         return "no jitted function was called in the traced window"
     if compiled_in(recording) and not recording.never_rests:
-        return "the run was still being set up when the time was over; give it more"
+        return "all that was traced compiles, as a set-up does: give it more steps, or more time"
     again = "; something compiles in them again and again" if compiled_in(recording) else ""
     fair = "that hold no compilation, and whose computation is in it too"
     return f"fewer than {FEWEST_STEPS} steps in the traced window {fair}{again}"
