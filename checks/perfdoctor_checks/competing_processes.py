@@ -47,7 +47,7 @@ NEEDS = ("load", "steps")
 LEAST_SHARE = 0.05
 """Of the usable cores: a desktop at rest takes less."""
 EXPLAINED = 0.5
-"""Of what others take: processes that took less of it together are not named for it."""
+"""Of what other processes take: those that took less of it together are not named for it."""
 
 
 def check(observation: Observation) -> Outcome:
@@ -78,8 +78,7 @@ def summary(load: Load, cores: float) -> str:
 def culprits(load: Load) -> tuple[BusyProcess, ...]:
     """The processes that take it, the busiest first; none where most of it is not theirs."""
     seen_cores = sum(each.cores for each in load.others)
-    explain = seen_cores >= EXPLAINED * (load.other_cores + load.steal_cores)
-    return load.others if explain else ()
+    return load.others if seen_cores >= EXPLAINED * load.other_cores else ()
 
 
 def gain(load: Load, cores: float) -> Gain:
@@ -115,7 +114,7 @@ def facts(load: Load) -> list[Evidence]:
 def fix(load: Load) -> Fix:
     """Nothing that a machine should do by itself to other people's programs."""
     found = culprits(load)
-    if not found:
+    if not found or load.steal_cores > load.other_cores:
         return Fix(
             summary="move the training to a machine, or cores, of its own",
             how="ask for dedicated cores; the processes that take the time can't be seen from here",

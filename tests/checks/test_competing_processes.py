@@ -74,6 +74,14 @@ def test_finds_the_hypervisor_giving_cores_away() -> None:
     assert outcome.gain is not None and outcome.gain.speedup == pytest.approx(2.0)
 
 
+def test_a_compiler_is_named_beside_a_hypervisor_that_takes_more() -> None:
+    outcome = competing_processes.check(
+        loaded(other_cores=1.0, steal_cores=1.5, others=(COMPILER,), lost_share=0.4)
+    )
+    assert "cc1plus (4242) 1.0; the hypervisor gives 1.5 cores" in outcome.summary
+    assert "of its own" in outcome.fixes[0].summary
+
+
 def test_others_on_cores_that_the_training_did_not_want_cost_nothing() -> None:
     gain = competing_processes.check(
         loaded(other_cores=1.0, others=(COMPILER,), lost_share=0.0)
