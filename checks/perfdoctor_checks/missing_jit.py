@@ -50,8 +50,8 @@ MANY = 9
 """Dispatches a step: one to eight jitted functions are a style (accumulation, actor and critic)."""
 LEAST_SHARE = 0.03
 """Of the step, in which the device waits for the dispatching: below, what else lies between the
-calls is work that jit would not save. 0.01 in flax's PPO, whose games are played there; from 0.09
-in its VAE with a slow loader, and from 0.3 in ill scripts of tests/clinic."""
+calls is work that jit would not save. 0.01 in flax's PPO, whose games are played there; all ill
+scripts of tests/clinic are told by what is not fused, before this is asked."""
 FEWEST_MS = 1e-9
 WHOLE = 0.05
 """Of the bytes that a step moves: a function that is no single operation and does so much of the
