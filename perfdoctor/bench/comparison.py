@@ -8,7 +8,14 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from perfdoctor.bench.decision import LOOKS, Estimate, Verdict, estimate, verdict
+from perfdoctor.bench.decision import (
+    CONFIRMED_AFTER,
+    LOOKS,
+    Estimate,
+    Verdict,
+    estimate,
+    verdict,
+)
 from perfdoctor.bench.pairs import STEP_TIME, Pair
 from perfdoctor.schema.benchmark import Compared, Comparison, Exact, ExactChange
 from perfdoctor.schema.errors import NothingMeasured
@@ -108,9 +115,12 @@ def looked_at(
 
 
 def decided(found: Mapping[str, Estimate], gated: Sequence[str], threshold: float) -> bool:
-    """Whether there is a verdict on each gated metric, or one of them is worse."""
-    verdicts = [verdict_on(found[name], threshold) for name in gated if name in found]
-    return "regressed" in verdicts or None not in verdicts
+    """Whether there is a verdict on each gated metric, or one of them is surely worse."""
+    judged_on = [found[name] for name in gated if name in found]
+    verdicts = [verdict_on(each, threshold) for each in judged_on]
+    if "regressed" in verdicts:
+        return judged_on[0].pairs >= CONFIRMED_AFTER
+    return None not in verdicts
 
 
 def verdict_on(found: Estimate, threshold: float) -> Verdict | None:

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from perfdoctor.bench.comparison import GATED, compared, exact_changes, gated_of, looked_at
-from perfdoctor.bench.decision import LOOKS
+from perfdoctor.bench.decision import CONFIRMED_AFTER, LOOKS
 from perfdoctor.bench.pairs import Pair
 from perfdoctor.schema.benchmark import Comparison
 from perfdoctor.schema.errors import NothingMeasured
@@ -44,7 +44,7 @@ def comparison(play: Callable[[float], Pair], threshold: float = 0.05) -> Compar
 
 
 def test_equal_programs_pass_after_the_first_look() -> None:
-    found = comparison(playing(pairs()))
+    found = comparison(playing(pairs(sd=0.005)))
     assert (found.verdict, found.pairs) == ("pass", LOOKS[0])
     assert {each.name: each.verdict for each in found.metrics} == dict.fromkeys(GATED, "pass")
 
@@ -56,6 +56,11 @@ def test_a_slower_step_is_named() -> None:
     step, compilation = found.metrics
     assert (step.verdict, compilation.verdict) == ("regressed", "pass")
     assert step.low <= 0.1 <= step.high
+
+
+def test_a_slowdown_is_seen_more_often_than_health() -> None:
+    clear, healthy = pairs(0.3, sd=0.001), pairs(0.0, sd=0.001)
+    assert comparison(playing(clear)).pairs == CONFIRMED_AFTER > comparison(playing(healthy)).pairs
 
 
 def test_a_faster_step_is_said() -> None:
@@ -95,8 +100,8 @@ def until_it_breaks(
 
 @pytest.mark.parametrize("slower", [0.0, 0.3])
 def test_a_failure_leaves_the_numbers_but_no_verdict(slower: float) -> None:
-    found = comparison(until_it_breaks(3, slower=slower))
-    assert (found.verdict, found.pairs) == ("inconclusive", 3)
+    found = comparison(until_it_breaks(2, slower=slower))
+    assert (found.verdict, found.pairs) == ("inconclusive", 2)
     assert "memory runs out" in found.summary and found.metrics
 
 

@@ -38,7 +38,7 @@ from perfdoctor.processes import Ward
 from perfdoctor.schema.errors import NothingMeasured
 from perfdoctor.schema.launch import Launch
 from perfdoctor.trials.live import PlayerEnded
-from tests.benchmarks.gate_rules import RULES
+from tests.benchmarks.gate_rules import LAUNCHES, RULES
 from tests.saved import save
 
 PROGRAM = Path(__file__).parent / "gated.py"
@@ -296,10 +296,20 @@ def rules(found: dict[str, list[dict[str, Any]]]) -> list[str]:
     for name, rule in RULES.items():
         told = []
         for case in cases:
-            known = [rule(each["pairs"]) for each in found[case.name] if len(each["pairs"]) >= 5]
+            known = [rule(pairs) for pairs in grouped(found[case.name])]
             told.append(f"{sum(known)} of {len(known)}" if known else "-")
         lines.append(f"{name:<36}" + "".join(f"{each:>26}" for each in told))
     return lines
+
+
+def grouped(comparisons: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """The pairs of a case, as many at a time as the rules are given."""
+    found = []
+    for number in {each["cores"] for each in comparisons}:
+        pairs = [pair for each in comparisons if each["cores"] == number for pair in each["pairs"]]
+        begins = range(0, len(pairs) - LAUNCHES + 1, LAUNCHES)
+        found += [pairs[begin : begin + LAUNCHES] for begin in begins]
+    return found
 
 
 def main() -> None:

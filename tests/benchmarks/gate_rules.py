@@ -1,7 +1,7 @@
 """The rules by which other tools call a program slower, on the launches of our own comparisons.
 
-Each rule is given the pairs of one comparison, of which each holds three launches: the baseline,
-the baseline again, which the rules don't get, and the candidate. asv, pyperf and pytest-benchmark
+Each rule is given LAUNCHES pairs, of which each holds three launches: the baseline, the baseline
+again, which the rules don't get, and the candidate. asv, pyperf and pytest-benchmark
 are asked themselves, by the functions that their own commands call (pip install asv pyperf
 pytest-benchmark); hyperfine and benchstat are no Python, so their tests are made with scipy.
 
@@ -14,6 +14,8 @@ from statistics import fmean, median
 from typing import Any
 
 Pairs = Sequence[dict[str, Any]]
+LAUNCHES = 5
+"""Of each side: benchstat's test can't find anything in fewer than four."""
 FACTOR = 1.1
 """asv's own default."""
 
