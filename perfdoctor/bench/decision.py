@@ -20,9 +20,8 @@ ALPHA = 0.01
 LOOKS = (3, 5, 8, 12, 16, 20)
 """Pairs after which the result is looked at."""
 CONFIRMED_AFTER = 5
-"""Pairs that a slowdown is to be seen in, where there is time. Of a program whose launches are
-either fast or 6 % slower, one in four, three pairs agree by chance in 0.5 % of the comparisons, five
-in 0.05 %."""
+"""Pairs that a slowdown is to be seen in, where there is time. If one launch in four is 6 % slower
+than the others, three pairs agree by chance in 0.5 % of all comparisons, five in 0.05 %."""
 CONTRAST, CONTROL = 1.5, 2.0
 """Their variances, in those of one launch."""
 POWER = 0.8

@@ -63,8 +63,8 @@ class Case:
     threshold: float
     load: bool = False
     """Whether another process keeps one core busy all the time."""
-    weight: int = 1
-    """How often it is played beside the others."""
+    wanted: int = 20
+    """Comparisons."""
 
     @property
     def gated(self) -> tuple[str, ...]:
@@ -77,19 +77,19 @@ WIDE = {"step": 100, "compile": 20, "width": 160}
 DATA = {"step": 2, "data": 100, "compile": 20}
 COMPILE = {"step": 100, "compile": 600}
 CASES = (
-    Case("same", STEP, {}, "", 0.05, weight=8),
-    Case("same, wide", WIDE, {}, "", 0.05, weight=8),
-    Case("same, loading", DATA, {}, "", 0.05, weight=4),
-    Case("same, one core busy", STEP, {}, "", 0.05, load=True, weight=4),
-    Case("step +5 %", STEP, {"step": 105}, "step_time", 0.03, weight=2),
-    Case("step +3 %", STEP, {"step": 103}, "step_time", 0.015, weight=2),
+    Case("same", STEP, {}, "", 0.05, wanted=60),
+    Case("same, wide", WIDE, {}, "", 0.05, wanted=60),
+    Case("same, loading", DATA, {}, "", 0.05, wanted=40),
+    Case("same, one core busy", STEP, {}, "", 0.05, load=True, wanted=40),
+    Case("step +5 %", STEP, {"step": 105}, "step_time", 0.03),
+    Case("step +3 %", STEP, {"step": 103}, "step_time", 0.015),
     Case("step +10 %", STEP, {"step": 110}, "step_time", 0.05),
     Case("step +5 %, one core busy", STEP, {"step": 105}, "step_time", 0.03, load=True),
-    Case("data +5 %", DATA, {"data": 105}, "step_time", 0.03, weight=2),
-    Case("data +3 %", DATA, {"data": 103}, "step_time", 0.015, weight=2),
+    Case("data +5 %", DATA, {"data": 105}, "step_time", 0.03),
+    Case("data +3 %", DATA, {"data": 103}, "step_time", 0.015),
     Case("data +10 %", DATA, {"data": 110}, "step_time", 0.05),
-    Case("compilation +5 %", COMPILE, {"compile": 630}, "compile_time", 0.03, weight=2),
-    Case("compilation +3 %", COMPILE, {"compile": 618}, "compile_time", 0.015, weight=2),
+    Case("compilation +5 %", COMPILE, {"compile": 630}, "compile_time", 0.03),
+    Case("compilation +3 %", COMPILE, {"compile": 618}, "compile_time", 0.015),
     Case("compilation +10 %", COMPILE, {"compile": 660}, "compile_time", 0.05),
 )
 
@@ -101,12 +101,16 @@ def side(units: dict[str, int]) -> Side:
 
 
 def collect(minutes: float, names: Sequence[str]) -> None:
-    """Play comparisons of the cases in random order until the time is up."""
+    """Play comparisons in random order until the time is up, or there are as many as wanted."""
     until = time.monotonic() + 60 * minutes
     named = [each for each in CASES if each.name in names or not names]
     cases = [each for each in named if cores() > 1 or not each.load]
     while time.monotonic() < until:
-        case = random.choices(cases, [each.weight for each in cases])[0]
+        known = collected()
+        missing = [max(0, each.wanted - len(known[each.name])) for each in cases]
+        if not any(missing):
+            break
+        case = random.choices(cases, missing)[0]
         found = comparison(case)
         with COLLECTED.open("a") as file:
             file.write(json.dumps(found, separators=(",", ":")) + "\n")

@@ -24,7 +24,6 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, harmonic_mean
-from types import TracebackType
 from typing import IO, Self
 
 from tests.clinic.patient import Patient, lay_out, patients
@@ -67,12 +66,7 @@ class Script:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *why: object) -> None:
         """End the group: as Ctrl-C would, then for good."""
         self._signal(signal.SIGCONT)
         if self._reader.is_alive():
