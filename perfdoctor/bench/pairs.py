@@ -6,19 +6,23 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, median
 
-from perfdoctor.bench.launches import Side, Timing, fresh
+from perfdoctor.bench.launches import Side, Timing, fresh, step_times_ms
 from perfdoctor.bench.metrics import KINDS
 from perfdoctor.processes import Ward
 from perfdoctor.schema.benchmark import LaunchRecord
 from perfdoctor.trials.copies import Copy, Ran, steps_of_a_slice, warm_up_by_turns
 from perfdoctor.trials.live import OutOfTime, PlayerEnded
+from perfdoctor.trials.statistics import trimmed_mean
 
-SLICE_S, TIMED_S, FEWEST_ROUNDS = 0.1, 3.6, 6
-"""Many short slices: neighbours share the machine's drifts. In 3.6 s of each copy they leave 1 to
-2 % of noise in a pair of steps that fit caches, 3 to 5 % of larger ones; the means of all time no
-more than trimmed ones."""
+SLICE_S, TIMED_S, FEWEST_ROUNDS = 0.1, 2.4, 6
+"""Many short slices: neighbours share the machine's drifts. In 2.4 s of each copy they leave 0.4 to
+0.8 % of noise in a launch of five programs on one core, of which most is the launch's own: 1.2 s
+leave half as much again, 3.6 s hardly less."""
+RARE, RARE_SHARE = 3.0, 0.1
+"""So many times as long as is typical, and that part of a slice: a step with something else in it,
+as a checkpoint, an evaluation or a compilation."""
 COMPILING_TIMED_S, RECURS = 12.0, 2
 """Of a program that compiles now and then, so that each copy does so: in so many of its slices. The
 first evaluation compiles once."""
@@ -46,7 +50,11 @@ def play(ward: Ward, baseline: Side, candidate: Side, until: float) -> Pair:
     with ExitStack() as stack:
         copies = start(stack, ward, sides, until)
         timings = [Timing(copy, side) for copy, side in zip(copies, sides, strict=True)]
-        step_logs = by_turns(copies, until)
+        rounds = by_turns(copies, until)
+        step_logs = [
+            step_log(copy.slices[-rounds:], copy.tally.since(0), side.stride)
+            for copy, side in zip(copies, sides, strict=True)
+        ]
         own = [timing.meanwhile().own_cores for timing in timings]
         records = [
             timing.record(beside=sum(own) - used) for timing, used in zip(timings, own, strict=True)
@@ -81,12 +89,8 @@ def start(stack: ExitStack, ward: Ward, sides: Sequence[Side], until: float) -> 
     return copies
 
 
-def by_turns(copies: Sequence[Copy], until: float) -> list[float]:
-    """Of each copy the logarithm of its step time, in seconds, over all rounds; a round is a slice
-    of each, in random order.
-
-    All of its time counts, also what few slices hold: a checkpoint, or a compilation each epoch.
-    """
+def by_turns(copies: Sequence[Copy], until: float) -> int:
+    """Let each run until that is enough; in how many rounds, of a slice of each in random order."""
     steps = steps_of_a_slice(copies, SLICE_S)
     rounds: list[list[float]] = []
     compiling = dict.fromkeys(copies, 0)
@@ -99,7 +103,7 @@ def by_turns(copies: Sequence[Copy], until: float) -> list[float]:
             copy.run(steps[copy])
             compiling[copy] += copy.compiles > before
         rounds.append([copy.slices[-1].seconds for copy in copies])
-    return [step_log(copy.slices[-len(rounds) :]) for copy in copies]
+    return len(rounds)
 
 
 def enough(rounds: Sequence[Sequence[float]], *, recompiles: bool) -> bool:
@@ -109,12 +113,39 @@ def enough(rounds: Sequence[Sequence[float]], *, recompiles: bool) -> bool:
     return len(rounds) >= FEWEST_ROUNDS and timed_s >= wanted_s
 
 
-def step_log(slices: Sequence[Ran]) -> float:
-    """The logarithm of the seconds that a step took; PlayerEnded if there was none."""
-    seconds, steps = sum(each.seconds for each in slices), sum(each.steps for each in slices)
+def step_log(slices: Sequence[Ran], calls: Sequence[int], stride: int) -> float:
+    """The logarithm of the seconds that a step takes; PlayerEnded if there was none.
+
+    Other programs on the machine slow some slices down by a fifth to a half: trimmed away, that
+    leaves half of the noise, or less. What the program itself does rarely is no less its own, and
+    counts in full; but for what lies in the last step of a slice, which also waits for all that was
+    dispatched.
+
+    `calls`: the instants at which the step's function was called, `stride` times a step.
+    """
+    steps = sum(each.steps for each in slices)
     if not steps:
-        raise PlayerEnded(f"it made no step in {seconds:.0f} s")
-    return math.log(seconds / steps)
+        raise PlayerEnded(f"it made no step in {sum(each.seconds for each in slices):.0f} s")
+    rare_s = rare_seconds([step_times_ms(calls, [each], stride)[:-1] for each in slices], slices)
+    usual_s = [
+        (each.seconds - rare) / each.steps
+        for each, rare in zip(slices, rare_s, strict=True)
+        if each.steps
+    ]
+    return math.log(trimmed_mean(usual_s)[0] + sum(rare_s) / steps)
+
+
+def rare_seconds(times_ms: Sequence[Sequence[float]], slices: Sequence[Ran]) -> list[float]:
+    """Of each slice: what some steps take beyond the typical; all of it, if it has no step."""
+    typical_ms = median([ms for each in times_ms for ms in each] or [0.0])
+
+    def of(own_ms: Sequence[float], ran: Ran) -> float:
+        if not ran.steps:
+            return ran.seconds
+        least_ms = max(RARE * typical_ms, RARE_SHARE * ran.seconds * 1e3)
+        return sum(ms - typical_ms for ms in own_ms if ms > least_ms) / 1e3
+
+    return [of(own_ms, ran) for own_ms, ran in zip(times_ms, slices, strict=True)]
 
 
 def differences(logs: Sequence[float]) -> tuple[float, float]:

@@ -4,6 +4,8 @@ import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from perfdoctor.bench.launches import Side
 from perfdoctor.bench.pairs import FEWEST_ROUNDS, TIMED_S, differences, enough, play, step_log
@@ -48,11 +50,51 @@ def test_a_pair_runs_for_some_seconds_and_for_longer_if_something_compiles() -> 
     assert enough([[2.0, 2.0]] * FEWEST_ROUNDS, recompiles=True)
 
 
-def test_all_of_the_time_counts() -> None:
-    slices = [Ran(0, 10**8, 10), Ran(10**9, 10**9 + 10**8, 10), Ran(5 * 10**9, 6 * 10**9, 10)]
-    assert step_log(slices) == pytest.approx(math.log(1.2 / 30))
+def made(slices_ms: list[list[float]]) -> tuple[list[Ran], list[int]]:
+    """Slices of steps that take so long, and the instants of their calls."""
+    found, calls, now = [], [], 0
+    for steps_ms in slices_ms:
+        begin = now
+        for each in steps_ms:
+            calls.append(now)
+            now += round(each * 1e6)
+        found.append(Ran(begin, now, len(steps_ms)))
+        now += 10**9  # suspended
+    return found, calls
+
+
+def test_slices_that_neighbours_slow_down_do_not_count() -> None:
+    slices, calls = made([[10.0] * 10] * 8 + [[14.0] * 10, [9.0] * 10])
+    assert step_log(slices, calls, 1) == pytest.approx(math.log(0.01))
+
+
+@pytest.mark.parametrize("pause_ms", [30.0, 90.0, 500.0])
+def test_what_a_program_does_rarely_counts_in_full(pause_ms: float) -> None:
+    slices, calls = made([[10.0] * 10] * 9 + [[10.0, pause_ms + 10, *[10.0] * 8]])
+    assert step_log(slices, calls, 1) == pytest.approx(math.log((1000 + pause_ms) / 100 / 1e3))
+
+
+def test_so_does_a_slice_without_a_step() -> None:
+    slices, calls = made([[10.0] * 10] * 6)
+    slices.append(Ran(10**11, 10**11 + 6 * 10**8, 0))
+    assert step_log(slices, calls, 1) == pytest.approx(math.log(0.02))
     with pytest.raises(PlayerEnded, match="no step in 1 s"):
-        step_log([Ran(0, 10**9, 0)])
+        step_log([Ran(0, 10**9, 0)], [], 1)
+
+
+def test_a_step_of_several_calls_is_one() -> None:
+    slices, calls = made([[10.0] * 10] * 9 + [[10.0, 60.0, *[10.0] * 8]])
+    halved = [Ran(each.begin_ns, each.end_ns, each.steps / 2) for each in slices]
+    assert step_log(halved, calls, 2) == pytest.approx(math.log(1050 / 50 / 1e3))
+
+
+@given(st.lists(st.lists(st.floats(0.5, 500), min_size=1, max_size=9), min_size=6, max_size=9))
+def test_the_step_time_lies_between_the_shortest_and_the_longest(
+    slices_ms: list[list[float]],
+) -> None:
+    slices, calls = made(slices_ms)
+    found_ms = 1e3 * math.exp(step_log(slices, calls, 1))
+    assert min(map(min, slices_ms)) * 0.999 <= found_ms <= 1.001 * sum(map(sum, slices_ms))
 
 
 def test_what_a_program_does_now_and_then_does_not_end_the_comparison(tmp_path: Path) -> None:
