@@ -190,22 +190,36 @@ def peak_rss_bytes(process: psutil.Process) -> int:
     return 0
 
 
-def suspend(child: psutil.Process) -> None:
-    """Stop a process at once (SIGSTOP), and then all its descendants."""
+def suspend(child: psutil.Process) -> int:
+    """Stop a process at once (SIGSTOP), and then all its descendants: at which instant, by
+    time.monotonic_ns().
+    """
     with suppress(psutil.Error):
         child.suspend()
-    for process in tree(child):
+    instant_ns = time.monotonic_ns()
+    for process in tree(child)[1:]:
         with suppress(psutil.Error):
             process.suspend()
+    return instant_ns
 
 
 def resume(child: psutil.Process) -> int:
     """Let a suspended process go on (SIGCONT), after all its descendants: at which instant, by
     time.monotonic_ns().
     """
+    resume_descendants(child)
+    return resume_alone(child)
+
+
+def resume_descendants(child: psutil.Process) -> None:
+    """Finding them takes milliseconds, in which the process itself still rests."""
     for process in reversed(tree(child)[1:]):
         with suppress(psutil.Error):
             process.resume()
+
+
+def resume_alone(child: psutil.Process) -> int:
+    """At which instant, by time.monotonic_ns()."""
     instant_ns = time.monotonic_ns()
     with suppress(psutil.Error):
         child.resume()

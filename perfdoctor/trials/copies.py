@@ -10,7 +10,15 @@ from dataclasses import dataclass
 import psutil
 
 from perfdoctor.injection import injected
-from perfdoctor.processes import Ward, peak_rss_bytes, resume, suspend, tree
+from perfdoctor.processes import (
+    Ward,
+    peak_rss_bytes,
+    resume,
+    resume_alone,
+    resume_descendants,
+    suspend,
+    tree,
+)
 from perfdoctor.schema.fix import Change
 from perfdoctor.schema.launch import Launch
 from perfdoctor.trials.duet import COMPILING_SLICE_S, enough
@@ -26,9 +34,8 @@ NEVER_RESTS_S = 8.0
 """A copy that has made steps for so long and still compiles will not cease to."""
 START_SHARE = 0.7
 """Of the time that is left: what the start of a pair may take."""
-TURN_S = 0.25
-"""Of a start by turns: short beside the drifts of a shared machine, and long enough that a turn's
-own beginning does not count."""
+TURN_S = 0.05
+"""Of a start by turns: neighbours on a shared machine disturb for a few tenths of a second."""
 TOO_SLOW = "the budget ended before its gain could be measured"
 POLL_S, REST_POLL_S = 0.02, 5e-3
 """The copy itself notes when it rests; looking for that more often would take time from it."""
@@ -126,15 +133,15 @@ class Copy(Live):
 
     def pause(self) -> None:
         """Suspend it where it is, in the middle of its start."""
-        suspend(self._child)
-        self._paused_at_ns = time.monotonic_ns()
+        self._paused_at_ns = suspend(self._child)
 
     def go_on(self) -> None:
         """After a pause."""
         assert self._paused_at_ns is not None
+        resume_descendants(self._child)
         self._steps.note_pause(self._paused_at_ns, time.monotonic_ns())
         self._paused_at_ns = None
-        resume(self._child)
+        resume_alone(self._child)
 
     def ran_s(self, until_ns: int) -> float:
         """How long it ran from its launch to an instant of time.monotonic_ns()."""
