@@ -75,12 +75,12 @@ class Case:
 STEP = {"step": 100, "compile": 20}
 WIDE = {"step": 100, "compile": 20, "width": 160}
 DATA = {"step": 2, "data": 200, "compile": 20}
-COMPILE = {"step": 100, "compile": 600}
+COMPILE = {"step": 100, "compile": 800}
 CASES = (
-    Case("same", STEP, {}, "", 0.05, wanted=60),
-    Case("same, wide", WIDE, {}, "", 0.05, wanted=60),
-    Case("same, loading", DATA, {}, "", 0.05, wanted=40),
-    Case("same, one core busy", STEP, {}, "", 0.05, load=True, wanted=40),
+    Case("same", STEP, {}, "", 0.05, wanted=70),
+    Case("same, wide", WIDE, {}, "", 0.05, wanted=70),
+    Case("same, loading", DATA, {}, "", 0.05, wanted=50),
+    Case("same, one core busy", STEP, {}, "", 0.05, load=True),
     Case("step +5 %", STEP, {"step": 105}, "step_time", 0.03),
     Case("step +3 %", STEP, {"step": 103}, "step_time", 0.015),
     Case("step +10 %", STEP, {"step": 110}, "step_time", 0.05),
@@ -88,9 +88,9 @@ CASES = (
     Case("data +5 %", DATA, {"data": 210}, "step_time", 0.03),
     Case("data +3 %", DATA, {"data": 206}, "step_time", 0.015),
     Case("data +10 %", DATA, {"data": 220}, "step_time", 0.05),
-    Case("compilation +5 %", COMPILE, {"compile": 630}, "compile_time", 0.03),
-    Case("compilation +3 %", COMPILE, {"compile": 618}, "compile_time", 0.015),
-    Case("compilation +10 %", COMPILE, {"compile": 660}, "compile_time", 0.05),
+    Case("compilation +5 %", COMPILE, {"compile": 840}, "compile_time", 0.03),
+    Case("compilation +3 %", COMPILE, {"compile": 824}, "compile_time", 0.015),
+    Case("compilation +10 %", COMPILE, {"compile": 880}, "compile_time", 0.05),
 )
 
 
