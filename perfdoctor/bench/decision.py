@@ -61,9 +61,9 @@ def estimate(
     mean, control = fmean(contrasts), fmean(controls)
     alpha = spent(look, metrics)
     df = 2 * count - 1
-    own = sum((each - mean) ** 2 for each in contrasts) / CONTRAST
-    error = math.sqrt(CONTRAST / count * (own + sum(c**2 for c in controls) / CONTROL) / df)
+    error = math.sqrt(CONTRAST / count * launch_variance(contrasts, controls))
     half = float(stdtrit(df, 1 - alpha)) * error
+    own = sum((each - mean) ** 2 for each in contrasts) / CONTRAST
     about_its_mean = own + sum((c - control) ** 2 for c in controls) / CONTROL
     control_error = math.sqrt(CONTROL / count * about_its_mean / (df - 1))
     return Estimate(
@@ -76,6 +76,13 @@ def estimate(
         control_holds=abs(control) <= float(stdtrit(df - 1, 1 - alpha / 2)) * control_error,
         visible=math.expm1(half + float(stdtrit(df, POWER)) * error),
     )
+
+
+def launch_variance(contrasts: Sequence[float], controls: Sequence[float]) -> float:
+    """Of the logarithm of one launch's time, by the scatter of both."""
+    mean = fmean(contrasts)
+    own = sum((each - mean) ** 2 for each in contrasts) / CONTRAST
+    return (own + sum(each**2 for each in controls) / CONTROL) / (2 * len(contrasts) - 1)
 
 
 def verdict(found: Estimate, threshold: float) -> Verdict | None:

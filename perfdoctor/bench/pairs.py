@@ -6,8 +6,9 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import fmean, median, pvariance
 
+from perfdoctor.bench.decision import launch_variance
 from perfdoctor.bench.launches import Side, Timing, fresh, step_times_ms
 from perfdoctor.bench.metrics import KINDS
 from perfdoctor.processes import Ward
@@ -20,6 +21,9 @@ SLICE_S, TIMED_S, FEWEST_ROUNDS = 0.1, 2.4, 6
 """Many short slices: neighbours share the machine's drifts. In 2.4 s of each copy they leave 0.4 to
 0.8 % of noise in a launch of five programs on one core, of which most is the launch's own: 1.2 s
 leave half as much again, 3.6 s hardly less."""
+SHORTEST_TIMED_S, TOLD_BY = 0.6, 3
+"""Once so many pairs have shown that launches differ by more than slices do: one program that
+computes on two cores scatters by 5 % between launches, and by 1.5 % within 2.4 s of one."""
 RARE, RARE_SHARE = 3.0, 0.1
 """So many times as long as is typical, and that part of a slice: a step with something else in it,
 as a checkpoint, an evaluation or a compilation."""
@@ -27,6 +31,8 @@ COMPILING_TIMED_S, RECURS = 12.0, 2
 """Of a program that compiles now and then, so that each copy does so: in so many of its slices. The
 first evaluation compiles once."""
 STEP_TIME = "step_time"
+SIDES = 3
+"""Of a pair: the baseline twice, and the candidate."""
 
 
 @dataclass(frozen=True)
@@ -39,19 +45,66 @@ class Pair:
     """The second baseline against the first."""
     candidate: LaunchRecord
     baselines: tuple[LaunchRecord, ...]
+    start_s: float = 0.0
+    """Until all were warm."""
+    timed_s: float = TIMED_S
+    """Each of them ran, then."""
+    scatter: float = 0.0
+    """Variance of the logarithm of a launch's step time, by its slices."""
 
 
-def play(ward: Ward, baseline: Side, candidate: Side, until: float) -> Pair:
+class Pairs:
+    """Pairs of two sides, one after the other."""
+
+    def __init__(self, ward: Ward, baseline: Side, candidate: Side) -> None:
+        self._ward, self._baseline, self._candidate = ward, baseline, candidate
+        self._played: list[Pair] = []
+
+    def play(self, until: float) -> Pair:
+        """The next one, that has to be over by an instant of time.monotonic(). PlayerEnded."""
+        timed_s = worth_timing_s(self._played)
+        pair = play(self._ward, self._baseline, self._candidate, until, timed_s)
+        self._played.append(pair)
+        return pair
+
+
+def worth_timing_s(pairs: Sequence[Pair]) -> float:
+    """For how long to time each launch of the next pair, that a verdict comes soonest.
+
+    The longer, the more its slices scatter; the shorter, the more launches differ anyway, and the
+    less it takes to start them (Kalibera and Jones, Rigorous benchmarking in reasonable time, ISMM
+    2013).
+    """
+    if len(pairs) < TOLD_BY:
+        return TIMED_S
+    contrasts = [pair.contrasts[STEP_TIME] for pair in pairs]
+    controls = [pair.controls[STEP_TIME] for pair in pairs]
+    of_slices = fmean(pair.scatter for pair in pairs)
+    of_launches = launch_variance(contrasts, controls) - of_slices
+    if of_launches <= 0:
+        return TIMED_S
+    in_a_second = fmean(pair.scatter * pair.timed_s for pair in pairs)
+    start_s = fmean(pair.start_s for pair in pairs) / SIDES
+    best_s = math.sqrt(start_s * in_a_second / of_launches)
+    return min(TIMED_S, max(SHORTEST_TIMED_S, best_s))
+
+
+def play(
+    ward: Ward, baseline: Side, candidate: Side, until: float, timed_s: float = TIMED_S
+) -> Pair:
     """Three fresh processes, suspended and resumed in turn. Raises PlayerEnded.
 
-    `until`: instant of time.monotonic() by which it has to be over.
+    `until`: instant of time.monotonic() by which it has to be over. `timed_s`: how long each runs
+    once all are warm.
     """
     sides = (baseline, baseline, candidate)
+    began = time.monotonic()
     with ExitStack() as stack:
         copies = start(stack, ward, sides, until)
+        start_s = time.monotonic() - began
         timings = [Timing(copy, side) for copy, side in zip(copies, sides, strict=True)]
-        rounds = by_turns(copies, until)
-        step_logs = [
+        rounds = by_turns(copies, until, timed_s)
+        steps = [
             step_log(copy.slices[-rounds:], copy.tally.since(0), side.stride)
             for copy, side in zip(copies, sides, strict=True)
         ]
@@ -64,12 +117,15 @@ def play(ward: Ward, baseline: Side, candidate: Side, until: float) -> Pair:
         for kind in KINDS
         if all(kind.of(each) > 0 for each in records)
     }
-    found[STEP_TIME] = differences(step_logs)
+    found[STEP_TIME] = differences([log for log, _ in steps])
     return Pair(
         contrasts={name: pair[0] for name, pair in found.items()},
         controls={name: pair[1] for name, pair in found.items()},
         candidate=records[-1],
         baselines=tuple(records[:-1]),
+        start_s=start_s,
+        timed_s=fmean(sum(each.seconds for each in copy.slices[-rounds:]) for copy in copies),
+        scatter=fmean(scatter for _, scatter in steps),
     )
 
 
@@ -89,12 +145,12 @@ def start(stack: ExitStack, ward: Ward, sides: Sequence[Side], until: float) -> 
     return copies
 
 
-def by_turns(copies: Sequence[Copy], until: float) -> int:
+def by_turns(copies: Sequence[Copy], until: float, timed_s: float) -> int:
     """Let each run until that is enough; in how many rounds, of a slice of each in random order."""
     steps = steps_of_a_slice(copies, SLICE_S)
     rounds: list[list[float]] = []
     compiling = dict.fromkeys(copies, 0)
-    while not enough(rounds, recompiles=max(compiling.values()) >= RECURS):
+    while not enough(rounds, timed_s, recompiles=max(compiling.values()) >= RECURS):
         longest_s = max((max(each) for each in rounds), default=0.0)
         if time.monotonic() + longest_s * len(copies) > until:
             raise OutOfTime("the budget ended before the pair was complete")
@@ -106,15 +162,15 @@ def by_turns(copies: Sequence[Copy], until: float) -> int:
     return len(rounds)
 
 
-def enough(rounds: Sequence[Sequence[float]], *, recompiles: bool) -> bool:
+def enough(rounds: Sequence[Sequence[float]], timed_s: float, *, recompiles: bool) -> bool:
     """Whether the copies ran for long enough; `rounds`: the seconds of each one's slice."""
-    timed_s = sum(fmean(each) for each in rounds)
-    wanted_s = COMPILING_TIMED_S if recompiles else TIMED_S
-    return len(rounds) >= FEWEST_ROUNDS and timed_s >= wanted_s
+    wanted_s = COMPILING_TIMED_S if recompiles else timed_s
+    return len(rounds) >= FEWEST_ROUNDS and sum(fmean(each) for each in rounds) >= wanted_s
 
 
-def step_log(slices: Sequence[Ran], calls: Sequence[int], stride: int) -> float:
-    """The logarithm of the seconds that a step takes; PlayerEnded if there was none.
+def step_log(slices: Sequence[Ran], calls: Sequence[int], stride: int) -> tuple[float, float]:
+    """The logarithm of the seconds that a step takes, and its variance, by the scatter of the
+    slices; PlayerEnded if there was no step.
 
     Other programs on the machine slow some slices down by a fifth to a half: trimmed away, that
     leaves half of the noise, or less. What the program itself does rarely is no less its own, and
@@ -132,7 +188,10 @@ def step_log(slices: Sequence[Ran], calls: Sequence[int], stride: int) -> float:
         for each, rare in zip(slices, rare_s, strict=True)
         if each.steps
     ]
-    return math.log(trimmed_mean(usual_s)[0] + sum(rare_s) / steps)
+    usual, error_s, _ = trimmed_mean(usual_s)
+    step_s = usual + sum(rare_s) / steps
+    rare_variance = len(slices) * pvariance(rare_s) / steps**2
+    return math.log(step_s), (error_s**2 + rare_variance) / step_s**2
 
 
 def rare_seconds(times_ms: Sequence[Sequence[float]], slices: Sequence[Ran]) -> list[float]:

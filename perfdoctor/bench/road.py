@@ -20,7 +20,7 @@ from perfdoctor.bench.fingerprint import fingerprint
 from perfdoctor.bench.git import source
 from perfdoctor.bench.launches import Side, measured
 from perfdoctor.bench.metrics import exact, half_width, metrics
-from perfdoctor.bench.pairs import Pair, play
+from perfdoctor.bench.pairs import Pair, Pairs
 from perfdoctor.bench.saved import with_saved
 from perfdoctor.bench.trust import warnings
 from perfdoctor.bench.why import causes
@@ -133,9 +133,10 @@ def in_pairs(
         raise NothingMeasured(f"the baseline {request.against}: {error}") from None
     launches: list[LaunchRecord] = []
     base_launches: list[LaunchRecord] = []
+    pairs = Pairs(examine.ward, base_side, side)
 
     def play_one(until: float) -> Pair:
-        pair = play(examine.ward, base_side, side, until)
+        pair = pairs.play(until)
         launches.append(pair.candidate)
         base_launches.extend(pair.baselines)
         save(summed_up(target, recipe, observation, launches, complete=False), request)

@@ -8,11 +8,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfdoctor.bench.launches import Side
-from perfdoctor.bench.pairs import FEWEST_ROUNDS, TIMED_S, differences, enough, play, step_log
+from perfdoctor.bench.pairs import (
+    FEWEST_ROUNDS,
+    SHORTEST_TIMED_S,
+    TIMED_S,
+    TOLD_BY,
+    Pair,
+    differences,
+    enough,
+    play,
+    step_log,
+    worth_timing_s,
+)
 from perfdoctor.processes import Ward
 from perfdoctor.schema.launch import Launch
 from perfdoctor.trials.copies import Ran
 from perfdoctor.trials.live import PlayerEnded
+from tests.bench.made import launch
 from tests.bench.test_launches import FOR_EVER, LIMIT_S, TRAINING
 
 MORE = FOR_EVER.replace("jnp.tanh(x @ x)", "jnp.tanh(jnp.tanh(x @ x) @ x @ x)")
@@ -42,12 +54,30 @@ def test_the_candidate_is_compared_with_both_baselines() -> None:
 
 
 def test_a_pair_runs_for_some_seconds_and_for_longer_if_something_compiles() -> None:
-    assert not enough([], recompiles=False)
-    assert not enough([[TIMED_S, TIMED_S]] * (FEWEST_ROUNDS - 1), recompiles=False)
-    assert not enough([[0.1, 0.3]] * 10, recompiles=False)
-    assert enough([[0.1, 0.3]] * 19, recompiles=False)
-    assert not enough([[0.1, 0.3]] * 19, recompiles=True)
-    assert enough([[2.0, 2.0]] * FEWEST_ROUNDS, recompiles=True)
+    assert not enough([], TIMED_S, recompiles=False)
+    assert not enough([[TIMED_S, TIMED_S]] * (FEWEST_ROUNDS - 1), TIMED_S, recompiles=False)
+    assert not enough([[0.1, 0.3]] * 10, TIMED_S, recompiles=False)
+    assert enough([[0.1, 0.3]] * 19, TIMED_S, recompiles=False)
+    assert enough([[0.1, 0.3]] * 10, SHORTEST_TIMED_S, recompiles=False)
+    assert not enough([[0.1, 0.3]] * 19, TIMED_S, recompiles=True)
+    assert enough([[2.0, 2.0]] * FEWEST_ROUNDS, TIMED_S, recompiles=True)
+
+
+def seen(launches: float, slices: float, start_s: float = 7.5) -> list[Pair]:
+    """Pairs with so much scatter, as standard deviations of a launch's step time."""
+    control = launches * math.sqrt(2 * (2 * TOLD_BY - 1) / TOLD_BY)
+    return [
+        Pair({"step_time": 0.0}, {"step_time": control}, launch(), (), start_s, TIMED_S, slices**2)
+    ] * TOLD_BY
+
+
+def test_launches_that_differ_by_themselves_are_not_timed_for_long() -> None:
+    assert worth_timing_s(seen(0.05, 0.015)[1:]) == TIMED_S  # too few to tell
+    assert worth_timing_s(seen(0.05, 0.05)) == TIMED_S
+    assert worth_timing_s(seen(0.05, 0.001)) == SHORTEST_TIMED_S
+    assert SHORTEST_TIMED_S < worth_timing_s(seen(0.05, 0.015)) < TIMED_S
+    assert worth_timing_s(seen(0.05, 0.015, start_s=30)) > worth_timing_s(seen(0.05, 0.015))
+    assert worth_timing_s(seen(0.05, math.inf)) == TIMED_S
 
 
 def made(slices_ms: list[list[float]]) -> tuple[list[Ran], list[int]]:
@@ -65,19 +95,27 @@ def made(slices_ms: list[list[float]]) -> tuple[list[Ran], list[int]]:
 
 def test_slices_that_neighbours_slow_down_do_not_count() -> None:
     slices, calls = made([[10.0] * 10] * 8 + [[14.0] * 10, [9.0] * 10])
-    assert step_log(slices, calls, 1) == pytest.approx(math.log(0.01))
+    assert step_log(slices, calls, 1)[0] == pytest.approx(math.log(0.01))
 
 
 @pytest.mark.parametrize("pause_ms", [30.0, 90.0, 500.0])
 def test_what_a_program_does_rarely_counts_in_full(pause_ms: float) -> None:
     slices, calls = made([[10.0] * 10] * 9 + [[10.0, pause_ms + 10, *[10.0] * 8]])
-    assert step_log(slices, calls, 1) == pytest.approx(math.log((1000 + pause_ms) / 100 / 1e3))
+    assert step_log(slices, calls, 1)[0] == pytest.approx(math.log((1000 + pause_ms) / 100 / 1e3))
+
+
+def test_the_scatter_of_the_slices_is_told_and_that_of_rare_things_too() -> None:
+    alike = step_log(*made([[10.0] * 10] * 10), 1)[1]
+    scattered = step_log(*made([[10.0] * 10, [11.0] * 10] * 5), 1)[1]
+    rare = step_log(*made([[10.0] * 10] * 9 + [[10.0, 500.0, *[10.0] * 8]]), 1)[1]
+    assert alike == pytest.approx(0) and 0.01 < math.sqrt(scattered) < 0.05
+    assert math.sqrt(rare) == pytest.approx(490 / 1490 * 0.95, rel=0.01)
 
 
 def test_so_does_a_slice_without_a_step() -> None:
     slices, calls = made([[10.0] * 10] * 6)
     slices.append(Ran(10**11, 10**11 + 6 * 10**8, 0))
-    assert step_log(slices, calls, 1) == pytest.approx(math.log(0.02))
+    assert step_log(slices, calls, 1)[0] == pytest.approx(math.log(0.02))
     with pytest.raises(PlayerEnded, match="no step in 1 s"):
         step_log([Ran(0, 10**9, 0)], [], 1)
 
@@ -85,7 +123,7 @@ def test_so_does_a_slice_without_a_step() -> None:
 def test_a_step_of_several_calls_is_one() -> None:
     slices, calls = made([[10.0] * 10] * 9 + [[10.0, 60.0, *[10.0] * 8]])
     halved = [Ran(each.begin_ns, each.end_ns, each.steps / 2) for each in slices]
-    assert step_log(halved, calls, 2) == pytest.approx(math.log(1050 / 50 / 1e3))
+    assert step_log(halved, calls, 2)[0] == pytest.approx(math.log(1050 / 50 / 1e3))
 
 
 @given(st.lists(st.lists(st.floats(0.5, 500), min_size=1, max_size=9), min_size=6, max_size=9))
@@ -93,7 +131,7 @@ def test_the_step_time_lies_between_the_shortest_and_the_longest(
     slices_ms: list[list[float]],
 ) -> None:
     slices, calls = made(slices_ms)
-    found_ms = 1e3 * math.exp(step_log(slices, calls, 1))
+    found_ms = 1e3 * math.exp(step_log(slices, calls, 1)[0])
     assert min(map(min, slices_ms)) * 0.999 <= found_ms <= 1.001 * sum(map(sum, slices_ms))
 
 

@@ -33,7 +33,7 @@ from typing import Any
 from perfdoctor.bench.comparison import GATED, compared
 from perfdoctor.bench.decision import LOOKS
 from perfdoctor.bench.launches import Side
-from perfdoctor.bench.pairs import STEP_TIME, Pair, play
+from perfdoctor.bench.pairs import STEP_TIME, Pair, Pairs
 from perfdoctor.processes import Ward
 from perfdoctor.schema.errors import NothingMeasured
 from perfdoctor.schema.launch import Launch
@@ -126,10 +126,11 @@ def comparison(case: Case) -> dict[str, Any]:
     """One of a case, with its pairs."""
     pairs: list[tuple[Pair, float]] = []
     with Ward() as ward, busy(case.load):
+        source = Pairs(ward, side(case.base), side({**case.base, **case.slower}))
 
         def play_one(until: float) -> Pair:
             start = time.monotonic()
-            pair = play(ward, side(case.base), side({**case.base, **case.slower}), until)
+            pair = source.play(until)
             pairs.append((pair, time.monotonic() - start))
             return pair
 
