@@ -71,9 +71,8 @@ class Pairs:
 def worth_timing_s(pairs: Sequence[Pair]) -> float:
     """For how long to time each launch of the next pair, that a verdict comes soonest.
 
-    The longer, the more its slices scatter; the shorter, the more launches differ anyway, and the
-    less it takes to start them (Kalibera and Jones, Rigorous benchmarking in reasonable time, ISMM
-    2013).
+    Longer if slices scatter much or a start takes long, shorter if launches differ anyway (Kalibera
+    and Jones, Rigorous benchmarking in reasonable time, ISMM 2013).
     """
     if len(pairs) < TOLD_BY:
         return TIMED_S
