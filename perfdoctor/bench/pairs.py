@@ -194,14 +194,18 @@ def step_log(slices: Sequence[Ran], calls: Sequence[int], stride: int) -> tuple[
 
 
 def rare_seconds(times_ms: Sequence[Sequence[float]], slices: Sequence[Ran]) -> list[float]:
-    """Of each slice: what some steps take beyond the typical; all of it, if it has no step."""
+    """Of each slice: what it takes longer than is typical, and spends in single long steps; all of
+    it, if it has no step. A long one alone may be the wait for what was dispatched before.
+    """
     typical_ms = median([ms for each in times_ms for ms in each] or [0.0])
+    typical_s = median(each.seconds / each.steps for each in slices if each.steps)
 
     def of(own_ms: Sequence[float], ran: Ran) -> float:
         if not ran.steps:
             return ran.seconds
         least_ms = max(RARE * typical_ms, RARE_SHARE * ran.seconds * 1e3)
-        return sum(ms - typical_ms for ms in own_ms if ms > least_ms) / 1e3
+        in_long_s = sum(ms for ms in own_ms if ms > least_ms) / 1e3
+        return min(in_long_s, max(0.0, ran.seconds - ran.steps * typical_s))
 
     return [of(own_ms, ran) for own_ms, ran in zip(times_ms, slices, strict=True)]
 

@@ -112,6 +112,14 @@ def test_the_scatter_of_the_slices_is_told_and_that_of_rare_things_too() -> None
     assert math.sqrt(rare) == pytest.approx(490 / 1490 * 0.95, rel=0.01)
 
 
+def test_a_wait_for_what_was_dispatched_before_is_nothing_rare() -> None:
+    ahead = [0.1] * 9 + [99.1]
+    waiting = [0.1] * 5 + [60.0, *[0.1] * 3, 39.2]
+    slices, calls = made([ahead] * 7 + [waiting] * 3)
+    found, variance = step_log(slices, calls, 1)
+    assert (found, variance) == pytest.approx((math.log(0.01), 0), abs=1e-9)
+
+
 def test_so_does_a_slice_without_a_step() -> None:
     slices, calls = made([[10.0] * 10] * 6)
     slices.append(Ran(10**11, 10**11 + 6 * 10**8, 0))
