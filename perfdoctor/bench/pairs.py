@@ -19,11 +19,11 @@ from perfdoctor.trials.statistics import trimmed_mean
 
 SLICE_S, TIMED_S, FEWEST_ROUNDS = 0.1, 2.4, 6
 """Many short slices: neighbours share the machine's drifts. In 2.4 s of each copy they leave 0.4 to
-0.8 % of noise in a launch of five programs on one core, of which most is the launch's own: 1.2 s
-leave half as much again, 3.6 s hardly less."""
+0.8 % of noise in a launch of five programs on one core; 1.2 s up to half as much again, 3.6 s up to
+a fifth less."""
 SHORTEST_TIMED_S, TOLD_BY = 0.6, 3
-"""Once so many pairs have shown that launches differ by more than slices do: one program that
-computes on two cores scatters by 5 % between launches, and by 1.5 % within 2.4 s of one."""
+"""Once so many pairs have shown that launches differ by more than slices do: those of one program
+that computes on two cores by 5 to 10 %, of which its slices explain 1 to 3 %."""
 RARE, RARE_SHARE = 3.0, 0.1
 """So many times as long as is typical, and that part of a slice: a step with something else in it,
 as a checkpoint, an evaluation or a compilation."""
@@ -172,9 +172,10 @@ def step_log(slices: Sequence[Ran], calls: Sequence[int], stride: int) -> tuple[
     slices; PlayerEnded if there was no step.
 
     Other programs on the machine slow some slices down by a fifth to a half: trimmed away, that
-    leaves half of the noise, or less. What the program itself does rarely is no less its own, and
-    counts in full; but for what lies in the last step of a slice, which also waits for all that was
-    dispatched.
+    leaves half to four fifths of the noise. What the program itself does rarely is no less its own,
+    and counts in full, but for what lies in the last step of a slice, which also waits for all that
+    was dispatched. Unseen stays what is too short to be told from a step (RARE, RARE_SHARE), in
+    less than a fifth of the slices: below 2 % of the time, 5 % where a slice has but eight steps.
 
     `calls`: the instants at which the step's function was called, `stride` times a step.
     """

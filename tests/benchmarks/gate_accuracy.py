@@ -283,7 +283,7 @@ def sessions(found: dict[str, list[dict[str, Any]]]) -> list[str]:
         for each in found[case.name]:
             logs = [math.log(pair["launches"][0]["mean_ms"]) for pair in each["pairs"]]
             if logs and not case.load:
-                program = f"{case.base} on {each['cores']} cores"
+                program = f"{case.base}, cores: {each['cores']}"
                 times[program].append((each["at"], fmean(logs)))
     lines = []
     for base, known in times.items():
