@@ -19,7 +19,6 @@ from perfdoctor.bench.decision import (
 from perfdoctor.bench.pairs import STEP_TIME, Pair
 from perfdoctor.schema.benchmark import Compared, Comparison, Exact, ExactChange
 from perfdoctor.schema.errors import NothingMeasured
-from perfdoctor.schema.observation import Observation
 from perfdoctor.trials.live import OutOfTime, PlayerEnded
 
 OfAll = Literal["regressed", "pass", "improved", "inconclusive"]
@@ -51,10 +50,10 @@ def compared(
     """
     start = time.monotonic()
     pairs: list[Pair] = []
-    longest_s, why_ended, failed = 0.0, "", False
+    last_s, why_ended, failed = 0.0, "", False
     for count in LOOKS:
         while len(pairs) < count and not why_ended:
-            if time.monotonic() + longest_s > until:
+            if time.monotonic() + last_s > until:
                 why_ended = "the budget ended"
                 break
             say(f"pair {len(pairs) + 1}")
@@ -65,7 +64,7 @@ def compared(
                 why_ended = "the budget ended"
             except PlayerEnded as error:
                 why_ended, failed = str(error), True
-            longest_s = max(longest_s, time.monotonic() - began)
+            last_s = time.monotonic() - began
         if why_ended or decided(looked_at(pairs, threshold, gated), gated, threshold):
             break
     if len(pairs) < 2:
@@ -80,12 +79,14 @@ def without_verdict(found: Comparison, why: str) -> Comparison:
     return replace(found, verdict="inconclusive", summary=summary)
 
 
-def gated_of(before: Observation, after: Observation) -> tuple[str, ...]:
-    """The step time; and the time of compiling, where it is long and another step is compiled."""
-    compiling_s = max(sum(c.seconds for c in each.compiles or ()) for each in (before, after))
-    programs = [each.executable.hlo if each.executable else "" for each in (before, after)]
-    same = programs[0] != "" and programs[0] == programs[1]
-    return (STEP_TIME,) if same or compiling_s < LONG_COMPILE_S else GATED
+def gated_of(compiling_s: Sequence[float], programs: Sequence[str | None]) -> tuple[str, ...]:
+    """The step time; and the time of compiling, where it is long and another step is compiled.
+
+    Of both sides: how long they compile, and the hash of the step's program if it was seen.
+    """
+    before, after = programs
+    same = before is not None and before == after
+    return (STEP_TIME,) if same or max(compiling_s) < LONG_COMPILE_S else GATED
 
 
 def looked_at(

@@ -22,6 +22,9 @@ from perfdoctor.trials.live import PlayerEnded
 TIMED_S = 3.0
 """Of each launch: the rest is import, compilation and warm-up."""
 FEWEST_STEPS = 20
+AHEAD = 3.0
+"""So many times as long as a step is what remains to be computed at the end of a slice, where calls
+are dispatched ahead; where each result is waited for, it is about one step."""
 SHAPE = 60
 """Points of the plot."""
 
@@ -60,7 +63,8 @@ class Timing:
         """
         copy, meanwhile = self._copy, self.meanwhile()
         ran = copy.slices[self._slices :]
-        times_ms = step_times_ms(copy.tally.since(0), ran, self._stride)
+        calls = copy.tally.since(0)
+        times_ms = waits_shared([step_times_ms(calls, [each], self._stride) for each in ran])
         if len(times_ms) < 2:
             raise PlayerEnded(f"it made {len(times_ms)} steps in {meanwhile.seconds:.0f} s")
         ran_s = sum(each.seconds for each in ran)
@@ -110,6 +114,34 @@ def step_times_ms(calls: Sequence[int], slices: Sequence[Ran], stride: int) -> l
         edges = [each.begin_ns, *inside[stride::stride], each.end_ns]
         if inside:
             found += [(after - before) / 1e6 for before, after in pairwise(edges)]
+    return found
+
+
+def waits_shared(slices_ms: Sequence[Sequence[float]]) -> list[float]:
+    """What the steps took, of times from call to call.
+
+    Where calls are dispatched ahead, some take next to no time and a later one waits for their
+    computation: each of them is given the same part of both.
+    """
+    slices_ms = [each for each in slices_ms if each]
+    if not slices_ms or median(each[-1] / fmean(each) for each in slices_ms) < AHEAD:
+        return [ms for each in slices_ms for ms in each]
+    typical_ms = fmean(ms for each in slices_ms for ms in each)
+    return [ms for each in slices_ms for ms in shared(each, typical_ms)]
+
+
+def shared(times_ms: Sequence[float], typical_ms: float) -> list[float]:
+    """The times of a slice, each wait shared with the calls ahead of it."""
+    found, ahead = list(times_ms), list[int]()
+    for place, ms in enumerate(times_ms):
+        if ms < typical_ms / AHEAD:
+            ahead.append(place)
+        elif ms > typical_ms * AHEAD:
+            ahead.append(place)
+            part = fmean(times_ms[each] for each in ahead)
+            for each in ahead:
+                found[each] = part
+            ahead = []
     return found
 
 

@@ -142,7 +142,8 @@ def in_pairs(
         save(summed_up(target, recipe, observation, launches, complete=False), request)
         return pair
 
-    gated = gated_of(base_observation, observation)
+    seen = (base_observation, observation)
+    gated = gated_of([compiling_s(each) for each in seen], [program(each) for each in seen])
     comparison = compared(
         play_one, str(request.against), request.threshold, until, examine.say, gated
     )
@@ -169,6 +170,16 @@ class Examine:
         launch = contender.launch(patient.launch)
         observation = observe(contender.target, launch, self.ward, self.limit_s, self.say)
         return side_of(launch, observation), observation
+
+
+def compiling_s(observation: Observation) -> float:
+    """How long an observed run compiled, all in all."""
+    return sum(each.seconds for each in observation.compiles or ())
+
+
+def program(observation: Observation) -> str | None:
+    """The hash of the step's program."""
+    return observation.executable.hlo if observation.executable else None
 
 
 def why_nothing(observation: Observation) -> str:

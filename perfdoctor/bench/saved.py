@@ -7,7 +7,7 @@ from typing import Literal
 
 from scipy.special import ndtri, stdtrit
 
-from perfdoctor.bench.comparison import GATED, NAMES, exact_changes
+from perfdoctor.bench.comparison import NAMES, exact_changes, gated_of
 from perfdoctor.bench.decision import ALPHA
 from perfdoctor.bench.fingerprint import differences
 from perfdoctor.bench.metrics import KINDS
@@ -35,12 +35,18 @@ def with_saved(
     if not baseline.launches:
         raise UsageError(f"{against} holds no launch; measure the baseline again")
     other = differences(baseline.fingerprint, candidate.fingerprint)
+    sessions = (baseline, candidate)
+    gated_names = gated_of(
+        [fmean(launch.compile_s for launch in each.launches) for each in sessions],
+        [each.exact.hlo if each.exact else None for each in sessions],
+    )
     metrics = tuple(
         compared(
             kind.name,
             [kind.of(launch) for launch in baseline.launches],
             [kind.of(launch) for launch in candidate.launches],
             threshold,
+            gated_names,
         )
         for kind in KINDS
         if all(kind.of(each) > 0 for each in (*baseline.launches, *candidate.launches))
@@ -82,12 +88,17 @@ def overall(gated: Sequence[Compared]) -> Literal["regressed", "pass", "improved
 
 
 def compared(
-    name: str, before: Sequence[float], after: Sequence[float], threshold: float
+    name: str,
+    before: Sequence[float],
+    after: Sequence[float],
+    threshold: float,
+    gated: Sequence[str],
 ) -> Compared:
-    """A metric of two sessions, each with a value of each launch."""
+    """A metric of two sessions, each with a value of each launch; the gated ones share ALPHA."""
     old, new = [math.log(each) for each in before], [math.log(each) for each in after]
     change = fmean(new) - fmean(old)
-    half = math.hypot(float(ndtri(1 - ALPHA / len(GATED))) * SESSION_SD, half_width(old, new))
+    alpha = ALPHA / len(gated)
+    half = math.hypot(float(ndtri(1 - alpha)) * SESSION_SD, half_width(old, new, alpha))
     low, high = math.expm1(change - half), math.expm1(change + half)
     answer: Literal["regressed", "pass", "improved", "inconclusive"] = "inconclusive"
     if low > 0 and math.expm1(change) >= threshold:
@@ -98,8 +109,8 @@ def compared(
         answer = "pass"
     return Compared(
         name=name,
-        gated=name in GATED,
-        verdict=answer if name in GATED else None,
+        gated=name in gated,
+        verdict=answer if name in gated else None,
         change=math.expm1(change),
         low=low,
         high=high,
@@ -107,11 +118,11 @@ def compared(
     )
 
 
-def half_width(old: Sequence[float], new: Sequence[float]) -> float:
+def half_width(old: Sequence[float], new: Sequence[float], alpha: float) -> float:
     """Of the interval of the difference of two means, by the launches within the sessions."""
     df = len(old) + len(new) - 2
     if df < 1:
         return math.inf
     pooled = sum((len(each) - 1) * variance(each) for each in (old, new) if len(each) > 1) / df
     error = math.sqrt(pooled * (1 / len(old) + 1 / len(new)))
-    return float(stdtrit(df, 1 - ALPHA / len(GATED))) * error
+    return float(stdtrit(df, 1 - alpha)) * error

@@ -11,11 +11,8 @@ from perfdoctor.bench.decision import CONFIRMED_AFTER, LOOKS
 from perfdoctor.bench.pairs import Pair
 from perfdoctor.schema.benchmark import Comparison
 from perfdoctor.schema.errors import NothingMeasured
-from perfdoctor.schema.observation import Observation
-from perfdoctor.schema.run import Compile
 from perfdoctor.trials.live import OutOfTime, PlayerEnded
 from tests.bench.made import EXACT, launch
-from tests.recorded import recorded
 
 
 def pairs(slower: float = 0.0, sd: float = 0.01, bias: float = 0.0) -> Iterator[Pair]:
@@ -146,21 +143,13 @@ def test_a_metric_that_regressed_leaves_its_share_of_the_error_to_the_other() ->
     assert widths[1] < widths[0]
 
 
-def compiling(seconds: float, hlo: str = "one program") -> Observation:
-    """A run that compiles for so long."""
-    seen = recorded("healthy")
-    assert seen.executable is not None
-    event = Compile(function="step", seconds=seconds, at_s=1.0)
-    return replace(seen, compiles=(event,), executable=replace(seen.executable, hlo=hlo))
-
-
 def test_compiling_is_gated_where_it_is_long_and_another_step_is_compiled() -> None:
-    long, other = compiling(5.0), compiling(5.0, "another program")
-    assert gated_of(long, other) == ("step_time", "compile_time")
-    assert gated_of(long, long) == ("step_time",)
-    assert gated_of(compiling(0.3), compiling(0.3, "another program")) == ("step_time",)
-    assert gated_of(compiling(0.3), other) == ("step_time", "compile_time")
-    assert gated_of(replace(long, executable=None), long) == ("step_time", "compile_time")
+    both, step = ("step_time", "compile_time"), ("step_time",)
+    assert gated_of([5.0, 5.0], ["ab", "cd"]) == both
+    assert gated_of([5.0, 5.0], ["ab", "ab"]) == step
+    assert gated_of([0.3, 0.3], ["ab", "cd"]) == step
+    assert gated_of([0.3, 5.0], ["ab", "cd"]) == both
+    assert gated_of([5.0, 5.0], [None, None]) == both
 
 
 def test_a_metric_that_is_not_gated_is_told_and_decides_nothing() -> None:

@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfdoctor.bench.launches import SHAPE, Side, halves_agree, measured, shape_of, step_times_ms
+from perfdoctor.bench.launches import (
+    SHAPE,
+    Side,
+    halves_agree,
+    measured,
+    shape_of,
+    step_times_ms,
+    waits_shared,
+)
 from perfdoctor.processes import Ward
 from perfdoctor.schema.launch import Launch
 from perfdoctor.trials.copies import Ran
@@ -45,6 +53,26 @@ def test_time_between_slices_is_not_that_of_a_step() -> None:
     slices = [Ran(0, 40 * MS, 3), Ran(930 * MS, 960 * MS, 2)]
     assert step_times_ms(calls, slices, 1) == [20.0, 10.0, 10.0, 20.0, 10.0]
     assert step_times_ms(calls, slices[1:], 1) == [20.0, 10.0]
+
+
+def test_steps_dispatched_ahead_take_what_is_waited_for_later() -> None:
+    all_ahead = [*[0.1] * 19, 98.1]
+    assert waits_shared([all_ahead] * 2) == pytest.approx([5.0] * 40)
+    as_far_as_it_may = [*[0.1] * 4, *[5.0] * 10, 24.6]
+    assert waits_shared([as_far_as_it_may]) == pytest.approx([5.0] * 15)
+
+
+@pytest.mark.parametrize("times_ms", [[5.0] * 9, [*[5.0] * 4, 80.0, *[5.0] * 5], [0.1, 5.0] * 9])
+def test_times_of_steps_that_wait_for_their_results_stay(times_ms: list[float]) -> None:
+    assert waits_shared([times_ms]) == times_ms
+    assert waits_shared([]) == []
+
+
+@given(st.lists(times, max_size=5))
+def test_sharing_waits_keeps_the_sum(slices_ms: list[list[float]]) -> None:
+    told = [ms for each in slices_ms for ms in each]
+    found = waits_shared(slices_ms)
+    assert len(found) == len(told) and sum(found) == pytest.approx(sum(told))
 
 
 def test_steps_that_slow_down_are_not_steady() -> None:

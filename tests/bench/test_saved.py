@@ -32,8 +32,15 @@ def test_only_large_changes_can_be_told_from_numbers_alone(
     step = next(each for each in found.metrics if each.name == "step_time")
     assert step.verdict == verdict
     assert (found.how, found.pairs) == ("saved numbers", 0)
-    if verdict != "improved":  # the compile time of both is the same, which is open
-        assert found.verdict == verdict
+    assert found.verdict == verdict
+
+
+def test_compiling_decides_where_it_is_long_and_another_step_is_compiled() -> None:
+    assert BASELINE.exact is not None
+    before, after = (benchmark(*[launch(compile_s=s)] * 3) for s in (5.0, 15.0))
+    assert with_saved(before, after, "a.json", 0.5).verdict == "pass"  # one program
+    other = replace(after, exact=replace(BASELINE.exact, hlo="another program"))
+    assert with_saved(before, other, "a.json", 0.5).verdict == "regressed"
 
 
 def test_a_large_threshold_can_pass() -> None:
