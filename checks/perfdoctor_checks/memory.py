@@ -12,9 +12,10 @@ which makes a step wait for the disk; XLA recomputes and splits what it could ha
 
 How it is measured
 ------------------
-Resident memory and live arrays by shape and type, several times over the traced window. Arrays of a
-shape that hardly ever become fewer are a leak; resident memory that grows is no proof, since caches
-fill, and the profiler keeps its events there. The rate is projected to what is left.
+Resident memory, and live arrays that are computed, by shape and type, several times over the traced
+window. Arrays of a shape that hardly ever become fewer are a leak; resident memory that grows is no
+proof, since caches fill, and the profiler keeps its events there. The rate is projected to what is
+left.
 
 How to fix
 ----------

@@ -12,19 +12,20 @@ class LiveArrays(Struct, frozen=True, kw_only=True):
     shape: tuple[int, ...]
     dtype: str
     counts: tuple[int, ...]
-    """At the instants of `Memory.samples`."""
+    """In the times that end at `Memory.samples`: the fewest of several looks, so that what a step
+    holds for a moment does not count."""
     bytes_each: int
 
 
 class MemorySample(Struct, frozen=True, kw_only=True):
-    """Memory at one instant of the window."""
+    """Memory in one part of the window."""
 
     at_s: float
-    """Seconds since the window was opened."""
+    """The end of the part, in seconds since the window was opened."""
     rss_bytes: int
     """Of the training process."""
     array_bytes: int
-    """Of all its jax.Arrays."""
+    """Of its jax.Arrays, as `LiveArrays.counts` has them."""
 
 
 class DeviceMemory(Struct, frozen=True, kw_only=True):

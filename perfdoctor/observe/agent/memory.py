@@ -18,25 +18,40 @@ MOST = 10
 """Shapes kept, those first that take most memory."""
 TOO_MANY = 20_000
 """Arrays from which on they are not counted again: it would hold up the program."""
+Kinds = Counter[tuple[tuple[int, ...], str, int]]
+"""Arrays by shape, type and bytes of each."""
 
 
 class MemoryWatch:
-    """Counts live arrays by shape and type, at a few instants."""
+    """Counts live arrays by shape and type, several times over a window.
+
+    What a step holds for a moment comes and goes: arrays that are not computed yet do not count,
+    and of several looks between two samples the fewest of each kind do. So what piles up shows even
+    where it does so slowly, in a program that dispatches ahead.
+    """
 
     def __init__(self) -> None:
         self.samples: list[MemorySample] = []
-        self._counts: list[Counter[tuple[tuple[int, ...], str, int]]] = []
+        self._counts: list[Kinds] = []
+        self._fewest: Kinds | None = None
         self._stopped = False
 
-    def sample(self, jax: Any, at_s: float) -> None:
-        """Add the state of this moment; nothing of the arrays is kept alive by it."""
+    def look(self, jax: Any) -> None:
+        """Count what lives and is computed; nothing of the arrays is kept alive by it."""
         if self._stopped:
             return
-        counts: Counter[tuple[tuple[int, ...], str, int]] = Counter()
+        counts: Kinds = Counter()
         for array in jax.live_arrays():
-            if not array.is_deleted():
+            if is_computed(array):
                 counts[tuple(array.shape), str(array.dtype), size_bytes(array)] += 1
         self._stopped = counts.total() > TOO_MANY
+        self._fewest = counts if self._fewest is None else self._fewest & counts
+
+    def sample(self, at_s: float) -> None:
+        """Add what was seen since the sample before, if there was a look."""
+        if self._fewest is None:
+            return
+        counts, self._fewest = self._fewest, None
         self._counts.append(counts)
         held = sum(each * count for (_, _, each), count in counts.items())
         self.samples.append(MemorySample(at_s=at_s, rss_bytes=rss_bytes(), array_bytes=held))
@@ -63,6 +78,14 @@ class MemoryWatch:
             )
             for kind in largest
         ]
+
+
+def is_computed(array: Any) -> bool:
+    """Whether it holds memory that some operation has filled; another thread may delete it now."""
+    try:
+        return not array.is_deleted() and bool(array.is_ready())
+    except RuntimeError:
+        return False
 
 
 def size_bytes(array: Any) -> int:

@@ -63,9 +63,10 @@ arrays grow is watched for longer. With 64 MiB and the same time none of 16 heal
 tests/clinic had a finding; 0.7 s are too short for those that evaluate for as long."""
 COST_EVERY_S = 0.1
 """How often to look what a window costs; that takes a quarter of a millisecond."""
-MEMORY_SAMPLES, MEMORY_EVERY_S = 8, 0.3
-"""Over a long window; in a short one less often, so that what a step holds for a moment does not
-hide what each some steps leave behind."""
+MEMORY_SAMPLES, MEMORY_EVERY_S = 8, 0.2
+"""Over a long window; in a short one fewer, so that each holds several looks."""
+LOOK_SHARE, MEMORY_LOOK_S = 0.01, 0.02
+"""Of the time that looks at memory may take, and how often there is one at most."""
 
 
 def attach(jax: Any, orders: Orders) -> None:
@@ -292,16 +293,19 @@ class Watcher(threading.Thread):
 
     def _sample(self, start_ns: int, window_ns: int, *, usual: bool) -> None:
         """Sample the main thread's stack all through the window, and memory now and then."""
-        due_ns = look_ns = 0
+        look_ns = memory_look_ns = 0
+        due_ns = every_ns = max(window_ns // MEMORY_SAMPLES, round(MEMORY_EVERY_S * 1e9))
         resident_before, allocated_before = rss_bytes(), allocated_bytes()
         on_cpu = self._on_cpu()
         while (passed_ns := time.time_ns() - start_ns) < window_ns:
             if self._ended.wait(SAMPLE_EVERY_S) or not self.profiler.tracing:
                 return
             self.stacks.sample()
+            if passed_ns >= memory_look_ns:
+                memory_look_ns = passed_ns + self._look_at_memory()
             if passed_ns >= due_ns:
-                self.memory.sample(self.jax, passed_ns / 1e9)
-                due_ns += max(window_ns // MEMORY_SAMPLES, round(MEMORY_EVERY_S * 1e9))
+                self.memory.sample(passed_ns / 1e9)
+                due_ns += every_ns
             if passed_ns >= look_ns:
                 look_ns += round(COST_EVERY_S * 1e9)
                 own_bytes = self.memory.growth_bytes if on_cpu else 0
@@ -310,6 +314,13 @@ class Watcher(threading.Thread):
                 room, leaks = self.recording.available_bytes, self.memory.growth_bytes > 0
                 if ends_early(grown, taken, room, passed_ns / 1e9, usual=usual, leaks=leaks):
                     return
+
+    def _look_at_memory(self) -> int:
+        """Nanoseconds until the next look, so that counting many arrays holds up no one."""
+        begun_ns = time.perf_counter_ns()
+        self.memory.look(self.jax)
+        took_ns = time.perf_counter_ns() - begun_ns
+        return max(round(MEMORY_LOOK_S * 1e9), round(took_ns / LOOK_SHARE))
 
 
 def ends_early(

@@ -34,7 +34,11 @@ for instant in range(4):
     kept += [jnp.copy(weights), jax.device_put(np.ones(7, np.int8))]
     gone = jnp.copy(weights)
     gone.delete()
-    watch.sample(jax, 0.5 * instant)
+    passing = jnp.copy(weights)
+    watch.look(jax)
+    del passing
+    watch.look(jax)
+    watch.sample(0.5 * instant)
 found = {"arrays": watch.arrays(), "samples": watch.samples, "devices": device_memory(jax)}
 print(msgspec.json.encode(found).decode())
 """
@@ -97,7 +101,11 @@ def test_nothing_is_listed_before_the_first_sample() -> None:
 
 def array(number: int) -> SimpleNamespace:
     return SimpleNamespace(
-        shape=(number,), dtype="int8", nbytes=number, is_deleted=lambda: number == 0
+        shape=(number,),
+        dtype="int8",
+        nbytes=number,
+        is_deleted=lambda: number == 0,
+        is_ready=lambda: number != 4,
     )
 
 
@@ -110,15 +118,39 @@ def test_what_arrays_have_grown_by_since_the_first_sample(held: tuple[int, ...],
 
 def test_of_many_shapes_the_largest_are_kept() -> None:
     watch = MemoryWatch()
-    watch.sample(SimpleNamespace(live_arrays=lambda: map(array, range(30))), 0.0)
+    watch.look(SimpleNamespace(live_arrays=lambda: map(array, range(30))))
+    watch.sample(0.0)
     assert [each.shape for each in watch.arrays()] == [(n,) for n in range(29, 29 - MOST, -1)]
 
 
 def test_a_shape_that_was_not_there_before_counted_nothing_then() -> None:
     watch = MemoryWatch()
-    watch.sample(SimpleNamespace(live_arrays=list), 0.0)
-    watch.sample(SimpleNamespace(live_arrays=lambda: [array(5)]), 1.0)
+    watch.look(SimpleNamespace(live_arrays=list))
+    watch.sample(0.0)
+    watch.look(SimpleNamespace(live_arrays=lambda: [array(5)]))
+    watch.sample(1.0)
     assert [each.counts for each in watch.arrays()] == [(0, 1)]
+
+
+def test_what_is_not_computed_yet_or_gone_by_now_does_not_count() -> None:
+    def taken_meanwhile() -> bool:
+        raise RuntimeError("Array has been deleted.")
+
+    gone = SimpleNamespace(is_deleted=lambda: False, is_ready=taken_meanwhile)
+    watch = MemoryWatch()
+    watch.look(SimpleNamespace(live_arrays=lambda: [array(0), array(4), array(5), gone]))
+    watch.sample(0.0)
+    assert [each.shape for each in watch.arrays()] == [(5,)]
+
+
+def test_of_several_looks_the_fewest_of_each_shape_count() -> None:
+    watch = MemoryWatch()
+    for held in ([3, 3, 3, 8], [3, 3, 8, 8], [3, 3, 3, 8, 5]):
+        watch.look(SimpleNamespace(live_arrays=lambda held=held: map(array, held)))
+    watch.sample(0.5)
+    watch.sample(1.0)  # nothing was looked at since
+    assert {each.shape: each.counts for each in watch.arrays()} == {(3,): (2,), (8,): (1,)}
+    assert [(each.at_s, each.array_bytes) for each in watch.samples] == [(0.5, 2 * 3 + 8)]
 
 
 def test_what_has_no_size_takes_no_memory() -> None:
