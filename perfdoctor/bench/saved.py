@@ -16,10 +16,10 @@ from perfdoctor.schema.errors import UsageError
 
 SESSION_SD = 0.17
 """Standard deviation of the logarithm of the ratio of two sessions' mean times, of one program on
-machines that name themselves alike: neighbours, clocks and memory differ from hour to hour, and from
-host to host. No interval from the launches of one session holds that. Of five programs, each run 32
-to 102 times over six hours, the ratios scattered by 0.06, 0.07, 0.07, 0.08 and, of the one that
-reads data, by 0.17 (tests/benchmarks/results/gate_accuracy.txt has the scatter of one session)."""
+machines that name themselves alike: neighbours, clocks and memory differ from hour to hour, and
+from host to host. No interval from the launches of one session holds that. Of five programs, each
+run 32 to 102 times over six hours, the ratios scattered by 0.06, 0.07, 0.07, 0.08 and, of the one
+that reads data, by 0.17 (tests/benchmarks/results/gate_accuracy.txt: one session's scatter)."""
 
 
 def with_saved(
