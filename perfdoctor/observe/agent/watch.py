@@ -63,10 +63,12 @@ arrays grow is watched for longer. With 64 MiB and the same time none of 16 heal
 tests/clinic had a finding; 0.7 s are too short for those that evaluate for as long."""
 COST_EVERY_S = 0.1
 """How often to look what a window costs; that takes a quarter of a millisecond."""
-MEMORY_SAMPLES, MEMORY_EVERY_S = 8, 0.2
-"""Over a long window; in a short one fewer, so that each holds several looks."""
+MEMORY_SAMPLES, MEMORY_EVERY_S = 10, 0.2
+"""Over a long window; in a short one fewer, so that each holds several looks. A window that ends
+after `SHORTEST_S` has four, as many as it takes to tell a leak."""
 LOOK_SHARE, MEMORY_LOOK_S = 0.01, 0.02
-"""Of the time that looks at memory may take, and how often there is one at most."""
+"""Of the time that looks at memory may take, and how often there is one at most. Counting an array
+takes some microseconds."""
 
 
 def attach(jax: Any, orders: Orders) -> None:
@@ -302,7 +304,10 @@ class Watcher(threading.Thread):
                 return
             self.stacks.sample()
             if passed_ns >= memory_look_ns:
-                memory_look_ns = passed_ns + self._look_at_memory()
+                begun_ns = time.perf_counter_ns()
+                self.memory.look(self.jax)
+                took_ns = time.perf_counter_ns() - begun_ns
+                memory_look_ns = passed_ns + look_again_ns(took_ns, every_ns)
             if passed_ns >= due_ns:
                 self.memory.sample(passed_ns / 1e9)
                 due_ns += every_ns
@@ -315,12 +320,15 @@ class Watcher(threading.Thread):
                 if ends_early(grown, taken, room, passed_ns / 1e9, usual=usual, leaks=leaks):
                     return
 
-    def _look_at_memory(self) -> int:
-        """Nanoseconds until the next look, so that counting many arrays holds up no one."""
-        begun_ns = time.perf_counter_ns()
-        self.memory.look(self.jax)
-        took_ns = time.perf_counter_ns() - begun_ns
-        return max(round(MEMORY_LOOK_S * 1e9), round(took_ns / LOOK_SHARE))
+
+def look_again_ns(took_ns: int, every_ns: int) -> int:
+    """How long after a look at memory, which took so long, the next one is due.
+
+    Where there are many arrays a look holds up the program; but between two samples, of which there
+    is one `every_ns`, there is to be one.
+    """
+    rarely_ns = max(round(MEMORY_LOOK_S * 1e9), round(took_ns / LOOK_SHARE))
+    return min(every_ns // 2, rarely_ns)
 
 
 def ends_early(

@@ -25,6 +25,7 @@ from perfdoctor.observe.agent.watch import (
     Watcher,
     dump_programs,
     ends_early,
+    look_again_ns,
 )
 from perfdoctor.observe.digest import timeline
 from perfdoctor.schema.digest import Digest
@@ -491,3 +492,12 @@ def test_the_observer_that_the_projects_own_gate_measures_never_opens_its_window
     until_s, glances_s = waited_for(tmp_path, monkeypatch, "cpu", 0.0, kind=Resting)
     assert until_s > ENDS_S
     assert len(glances_s) == 1
+
+
+@pytest.mark.parametrize(
+    ("took_ms", "again_ms"), [(0.0, 20.0), (0.2, 20.0), (0.5, 50.0), (1.25, 125.0), (90.0, 125.0)]
+)
+def test_looks_at_memory_take_little_time_but_none_of_its_samples_lacks_one(
+    took_ms: float, again_ms: float
+) -> None:
+    assert look_again_ns(round(took_ms * 1e6), 250_000_000) == round(again_ms * 1e6)
