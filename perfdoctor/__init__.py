@@ -16,8 +16,10 @@ if TYPE_CHECKING:
         not_measured,
         ok,
         place,
+        set_variables,
         shorten,
     )
+    from perfdoctor.schema.calls import Alone, Call, Leaf, StepCalls
     from perfdoctor.schema.fix import Change, Fix, Gain, Scalar
     from perfdoctor.schema.memory import DeviceMemory, LiveArrays, Memory, MemorySample
     from perfdoctor.schema.observation import Observation, Target
@@ -48,8 +50,10 @@ _HOMES = {
         "not_measured",
         "ok",
         "place",
+        "set_variables",
         "shorten",
     ),
+    "perfdoctor.schema.calls": ("Alone", "Call", "Leaf", "StepCalls"),
     "perfdoctor.schema.fix": ("Change", "Fix", "Gain", "Scalar"),
     "perfdoctor.schema.memory": ("DeviceMemory", "LiveArrays", "Memory", "MemorySample"),
     "perfdoctor.schema.observation": ("Observation", "Target"),
@@ -71,9 +75,11 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "Alone",
     "Argument",
     "Backend",
     "BusyProcess",
+    "Call",
     "Callback",
     "Change",
     "Compile",
@@ -88,6 +94,7 @@ __all__ = [
     "Gpu",
     "Host",
     "Layer",
+    "Leaf",
     "LiveArrays",
     "Load",
     "Loop",
@@ -100,6 +107,7 @@ __all__ = [
     "Report",
     "Scalar",
     "Setting",
+    "StepCalls",
     "Steps",
     "Target",
     "Threads",
@@ -113,6 +121,7 @@ __all__ = [
     "not_measured",
     "ok",
     "place",
+    "set_variables",
     "shorten",
 ]
 

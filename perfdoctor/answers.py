@@ -1,6 +1,7 @@
 """The words that a check answers with."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -8,9 +9,11 @@ from msgspec import structs
 
 from perfdoctor.schema.errors import NothingMeasured
 from perfdoctor.schema.fix import Fix, Gain
+from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.report import Evidence, Outcome
 
 Part = TypeVar("Part")
+PLAIN = re.compile(r"[\w.:=]+")
 
 
 def needed(part: Part | None) -> Part:
@@ -80,3 +83,27 @@ def shorten(file: str) -> str:
 def place(file: str, line: int) -> str:
     """file:line."""
     return f"{shorten(file)}:{line}"
+
+
+def set_variables(observation: Observation, change: Mapping[str, str | None]) -> str:
+    """The line that sets environment variables, or removes them (None); for those that the program
+    sets itself, what to change in its code.
+    """
+    own = [name for name in change if name in observation.set_in_code]
+    others = {name: value for name, value in change.items() if name not in own}
+    removed = [name for name, value in others.items() if value is None]
+    made = [f"{name}={quoted(value)}" for name, value in others.items() if value is not None]
+    parts = [f"unset {' '.join(removed)}"] if removed else []
+    parts += [f"export {' '.join(made)}"] if made else []
+    return "; ".join([*parts, *(f"in the code: {in_code(name, change[name])}" for name in own)])
+
+
+def in_code(name: str, value: str | None) -> str:
+    """The line of Python."""
+    variable = f'os.environ["{name}"]'
+    return f"remove {variable}" if value is None else f'{variable} = "{value}"'
+
+
+def quoted(value: str) -> str:
+    """For a shell."""
+    return value if PLAIN.fullmatch(value) else f'"{value}"'

@@ -16,11 +16,11 @@ from perfdoctor.schema.observation import Target
 from perfdoctor.targets import script, workload
 from perfdoctor.targets.reference import dataset
 from perfdoctor.trials.change import changed_env, changed_workload
-from perfdoctor.trials.copies import play_copies
-from perfdoctor.trials.duet import play_pair
 from perfdoctor.trials.launches import play_launches
-from perfdoctor.trials.live import PlayerEnded
+from perfdoctor.trials.live import WorkerEnded
+from perfdoctor.trials.pair import OWN_SLICE_S, OWN_SLICE_STEPS, play_pair
 from perfdoctor.trials.trial import Play
+from perfdoctor.trials.worker import Worker, calls_of, own_steps
 
 HALF_OF_THE_DEVICE = {"XLA_PYTHON_CLIENT_MEM_FRACTION": ".4"}
 """Share of an accelerator's memory that each process of a pair takes at its start: by default it
@@ -68,13 +68,14 @@ def patient_of_workload(target: Target, ward: Ward, say: Callable[[str], None]) 
         started = workload.launch(changed, folder / f"{next(numbers)}.json", data)
         return replace(started, env=changed_env(started.env, change, folder))
 
-    def commanded(change: Change) -> Launch:
+    def worker(change: Change, until: float) -> Worker:
         started = launch(change)
-        env = {**HALF_OF_THE_DEVICE, **started.env}
-        return replace(started, command=(*started.command, "--controlled"), env=env)
+        halved = replace(started, env={**HALF_OF_THE_DEVICE, **started.env})
+        return Worker(ward, halved, own_steps, until, tells_steps=True)
 
     def play_steps(change: Change, until: float) -> list[float]:
-        return play_pair(ward, commanded(Change()), commanded(change), until)
+        with worker(Change(), until) as unchanged, worker(change, until) as changed:
+            return play_pair(unchanged, changed, until, OWN_SLICE_S, OWN_SLICE_STEPS)
 
     def play_whole(change: Change, until: float) -> list[float]:
         return play_launches(ward, launch(Change()), launch(change), until)
@@ -97,8 +98,13 @@ def patient_of_script(
 
     def plays(function: str) -> Mapping[Speeds, Play]:
         def play_steps(change: Change, until: float) -> list[float]:
-            with launched(Change()) as unchanged, launched(change) as changed:
-                return play_copies(ward, unchanged, changed, change, function, until)
+            with (
+                launched(Change()) as unchanged,
+                launched(change) as changed,
+                Worker(ward, unchanged, calls_of(function, Change()), until) as one,
+                Worker(ward, changed, calls_of(function, change), until) as other,
+            ):
+                return play_pair(one, other, until)
 
         def play_whole(change: Change, until: float) -> list[float]:
             with launched(Change()) as unchanged, launched(change) as changed:
@@ -111,7 +117,7 @@ def patient_of_script(
 
 @contextmanager
 def working_directory(ward: Ward, say: Callable[[str], None]) -> Iterator[Path]:
-    """A throw-away copy of it; PlayerEnded if it can't be made."""
+    """A throw-away copy of it; WorkerEnded if it can't be made."""
     say("copying the working directory")
     here, folder = Path.cwd(), ward.folder()
     copy = folder / here.name
@@ -119,7 +125,7 @@ def working_directory(ward: Ward, say: Callable[[str], None]) -> Iterator[Path]:
         try:
             shutil.copytree(here, copy, symlinks=True, ignore_dangling_symlinks=True)
         except OSError as error:  # shutil.Error is one
-            raise PlayerEnded(f"{here} can't be copied: {error}") from None
+            raise WorkerEnded(f"{here} can't be copied: {error}") from None
         yield copy
     finally:
         ward.discard(folder)

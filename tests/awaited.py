@@ -1,6 +1,7 @@
 """What tests of other processes wait for."""
 
 import time
+from contextlib import suppress
 
 import psutil
 
@@ -14,3 +15,9 @@ def await_status(process: psutil.Process, status: str) -> None:
     while process.status() != status:
         assert time.monotonic() < until, process.status()
         time.sleep(0.01)
+
+
+def await_end(process: psutil.Process) -> None:
+    """Until it is gone, or at most a zombie that nobody collects."""
+    with suppress(psutil.NoSuchProcess):
+        await_status(process, psutil.STATUS_ZOMBIE)

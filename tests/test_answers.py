@@ -1,4 +1,5 @@
 import pytest
+from msgspec.structs import replace
 
 from perfdoctor.answers import (
     estimated,
@@ -9,11 +10,13 @@ from perfdoctor.answers import (
     not_measured,
     ok,
     place,
+    set_variables,
     shorten,
 )
 from perfdoctor.schema.errors import NothingMeasured
 from perfdoctor.schema.fix import Fix, Gain
 from perfdoctor.schema.report import Evidence, Outcome
+from tests.recorded import recorded
 
 FACT = Evidence(name="pauses", value=3, unit="ms", source="gc.callbacks")
 FIX = Fix(summary="freeze", how="gc.freeze()")
@@ -68,3 +71,14 @@ def test_a_needed_part_that_is_missing_is_an_error_of_its_own() -> None:
 def test_a_place_is_a_file_with_its_folder_and_a_line(file: str, short: str) -> None:
     assert shorten(file) == short
     assert place(file, 7) == f"{short}:7"
+
+
+def test_variables_are_set_in_the_shell_or_where_the_code_sets_them() -> None:
+    seen = replace(recorded("healthy"), set_in_code=("XLA_FLAGS", "NPROC"))
+    others: dict[str, str | None] = {"A": None, "B": None, "C": "1", "D": "--x --y"}
+    assert set_variables(seen, others) == 'unset A B; export C=1 D="--x --y"'
+    own: dict[str, str | None] = {"XLA_FLAGS": "--x", "NPROC": None}
+    assert set_variables(seen, own | {"A": None}) == (
+        'unset A; in the code: os.environ["XLA_FLAGS"] = "--x"; '
+        'in the code: remove os.environ["NPROC"]'
+    )

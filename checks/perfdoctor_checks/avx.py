@@ -38,6 +38,7 @@ from perfdoctor import (
     not_applicable,
     not_measured,
     ok,
+    set_variables,
 )
 
 ID = "avx"
@@ -135,10 +136,10 @@ def slow_operations(observation: Observation) -> list[Evidence]:
 def without_limit(observation: Observation) -> Fix:
     """The same XLA_FLAGS without the limit."""
     flags = LIMIT.sub("", observation.environment["XLA_FLAGS"]).split()
-    rest = " ".join(flags)
+    env = {"XLA_FLAGS": " ".join(flags) or None}
     return Fix(
         summary="let XLA use what the CPU has",
-        how=f'export XLA_FLAGS="{rest}"' if rest else "unset XLA_FLAGS",
-        change=Change(env={"XLA_FLAGS": rest or None}),
+        how=set_variables(observation, env),
+        change=Change(env=env),
         changes_results="numerics",
     )

@@ -39,6 +39,7 @@ from perfdoctor import (
     needed,
     not_measured,
     ok,
+    set_variables,
 )
 
 ID = "backend"
@@ -80,10 +81,9 @@ def repair(failure: Failure, observation: Observation) -> Fix:
     """The likeliest way out."""
     variables = hiding(observation)
     if failure.stage == "devices" and variables and not wants_gpu(observation):
-        names = " ".join(variables)
         return Fix(
             summary="let jax choose its devices",
-            how=f"unset {names}",
+            how=set_variables(observation, dict.fromkeys(variables)),
             change=Change(env=dict.fromkeys(variables)),
         )
     if failure.stage == "devices" and failure.kind == "raised" and observation.gpus:
@@ -128,7 +128,7 @@ def use_accelerator(observation: Observation) -> Fix:
     if variables:
         return Fix(
             summary="let jax use the accelerator",
-            how=f"unset {' '.join(variables)}",
+            how=set_variables(observation, dict.fromkeys(variables)),
             change=Change(env=dict.fromkeys(variables)),
             changes_results="numerics",
         )

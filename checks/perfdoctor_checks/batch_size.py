@@ -2,8 +2,8 @@
 
 What it finds
 -------------
-Batches below 32 examples, whose step is mostly overhead that a larger batch would share out. As a
-hint: batches of 512 and more on a CPU whose step needs far more memory than caches hold.
+Batches below 32 examples, where a larger one trains on at least a quarter more examples a second.
+As a hint: batches of 512 and more on a CPU whose step needs far more memory than caches hold.
 
 Why it costs
 ------------
@@ -14,11 +14,11 @@ and it runs out of memory first.
 
 How it is measured
 ------------------
-The batch is the leading size that the step's data arguments have in common, read from its program.
-The estimate shares out the time in which the device was idle, and what of its work the arithmetic
-and the memory traffic of the examples do not explain (a roofline); a trial tries 32 and doubles for
-as long as throughput grows. The memory of the intermediate results is what XLA accounts for the
-compiled step; what a smaller batch gains, only a trial shows.
+The batch is an axis that all arrays have which are new in each step, as the calls of the step were
+seen; an axis that the program loops over is time. The captured step is run with the same data
+repeated to 32 and 128 examples, a workload with 32 and twice as many for as long as throughput
+grows. The memory of the intermediate results is what XLA accounts for the compiled step; what a
+smaller batch gains, only a trial shows.
 
 How to fix
 ----------
@@ -31,22 +31,14 @@ Deeplearning4j, "Performance debugging", step 4: 32 to 128 to start with, never 
 2017, "Accurate, Large Minibatch SGD" for the learning rate.
 """
 
-import math
-from collections.abc import Iterable
-
 from perfdoctor import (
-    Argument,
     Change,
     Evidence,
     Fix,
-    Gain,
     Observation,
     Outcome,
-    Program,
-    Steps,
-    estimated,
+    StepCalls,
     hint,
-    issue,
     needed,
     not_applicable,
     not_measured,
@@ -54,51 +46,75 @@ from perfdoctor import (
 )
 
 ID = "batch-size"
-NEEDS = ("steps", "program")
+NEEDS = ("steps",)
 SMALLEST_GOOD = 32
 RUNGS = (32, 64, 128, 256)
+SHOWN = 3
 LARGE = 512
 """The guide begins with 32 to 128; four times that is a choice to look at."""
-OPERATION_MS, BYTES_A_MS, MOST_FIXED = 1.5e-3, 10e6, 0.8
-"""An operation takes at least so long on a CPU however small it is; memory passes so much in a
-millisecond; and never more of the device's time than this is taken for fixed."""
-TRAFFIC_A_MS, PASSES = 5e6, 7
-"""Bytes that a core moves in a millisecond; how often a step of Adam reads or writes its state.
-Measured on two cores, as differences between the small and the usual batches of four scripts of
-tests/clinic (gan, nnx_vision, eqx_lm, scan_rl) without a trace: 4 to 5 GB/s explain all but the
-steps of gan, whose arithmetic takes longer."""
-LOADING_MS = 0.3
-"""What a loader in Python does once a batch, however many examples it has: drawing, stacking."""
 MIB = 2**20
 CACHES = 64 * MIB
 """The last cache of most server CPUs is smaller, and a process seldom has it alone."""
 
 
 def check(observation: Observation) -> Outcome:
-    """Reads the batch from the program."""
-    steps, program = needed(observation.steps), needed(observation.program)
-    batch = steps.batch_size
-    if len(program.data) == len(program.arguments):
+    """Asks for a larger batch where it is small, and for a smaller one where it is very large."""
+    if not trains(observation):
         return not_applicable("the step replaces none of its arguments: it does not train")
-    if batch is None:
-        return not_measured("the step's data have no leading size in common")
-    names = ", ".join(argument.name for argument in program.of_batch(batch))
+    sizes, names = batches(observation)
+    if not sizes:
+        return not_measured("a step's new data have no axis in common, or are made in it")
+    steps = needed(observation.steps)
     evidence = [
-        Evidence(name="batch", value=batch, unit="examples", source=f"leading size of {names}"),
+        *(Evidence(name="batch", value=n, unit="examples", source=names) for n in sizes),
         Evidence(
             name="throughput", value=steps.samples_per_s, unit="samples/s", source="step times"
         ),
     ]
-    if batch >= SMALLEST_GOOD:
-        return large(observation, batch, evidence)
-    idle = max(0.0, 1 - steps.device_busy_ms / max(steps.time_ms, 1e-9))
-    return issue(
-        f"{batch} examples a step; the device is idle for {idle:.0%} of it",
+    short = [size for size in sizes if size < SMALLEST_GOOD]
+    if not short:
+        return large(observation, sizes[0], evidence)
+    applicable = observation.target.workload is not None
+    return hint(
+        f"{' or '.join(map(str, short))} examples a step: {names}",
         evidence,
-        [fix(rung, observation.target.workload is not None) for rung in RUNGS],
-        gain(observation, steps, program, batch),
-        ladder=True,
+        [fix(rung, size, applicable=applicable) for size in short for rung in RUNGS],
+        ladder=len(short) == 1,
     )
+
+
+def trains(observation: Observation) -> bool:
+    """Whether a step hands something on to the next one."""
+    calls, program = observation.calls, observation.program
+    if calls is not None:
+        return any(leaf.role == "state" for call in calls.calls for leaf in call.leaves)
+    return program is None or len(program.data) < len(program.arguments)
+
+
+def batches(observation: Observation) -> tuple[list[int], str]:
+    """The lengths that may be the batch's, the likeliest first; and whose axis it is."""
+    calls, program, steps = observation.calls, observation.program, needed(observation.steps)
+    if calls is not None:
+        trips = {loop.trips for loop in program.loops} if program is not None else set()
+        return in_common(calls, trips)
+    if steps.batch_size is None or program is None:
+        return [], ""
+    names = ", ".join(argument.name for argument in program.of_batch(steps.batch_size))
+    return [steps.batch_size], f"leading size of {names or 'the data'}"
+
+
+def in_common(calls: StepCalls, trips: set[int]) -> tuple[list[int], str]:
+    """Of the arrays that are new in each step, lengths among the first two axes of all."""
+    leaves = [leaf for call in calls.calls for leaf in call.leaves]
+    fresh = [leaf for leaf in leaves if leaf.role == "new" and leaf.kind in ("device", "host")]
+    shapes = [leaf.shape[:2] for leaf in fresh if leaf.shape]
+    if not shapes:
+        return [], ""
+    common = [size for size in dict.fromkeys(shapes[0]) if all(size in s for s in shapes)]
+    sizes = [size for size in common if size not in trips] or common
+    leading = [size for size in sizes if all(shape[0] == size for shape in shapes)]
+    names = ", ".join(leaf.argument for leaf in fresh[:SHOWN] if leaf.shape)
+    return leading or sizes, f"axis of {names}, which are new in each step"
 
 
 def large(observation: Observation, batch: int, evidence: list[Evidence]) -> Outcome:
@@ -128,7 +144,9 @@ def large(observation: Observation, batch: int, evidence: list[Evidence]) -> Out
     else:
         return ok(f"{batch} examples a step", *evidence)
     applicable = observation.target.workload is not None
-    return hint(why, evidence, [fix(size, applicable) for size in smaller], ladder=True)
+    return hint(
+        why, evidence, [fix(size, batch, applicable=applicable) for size in smaller], ladder=True
+    )
 
 
 def fits(observation: Observation, size: int) -> bool:
@@ -137,59 +155,12 @@ def fits(observation: Observation, size: int) -> bool:
     return size >= SMALLEST_GOOD and (workload is None or size % workload.training.devices == 0)
 
 
-def gain(observation: Observation, steps: Steps, program: Program, batch: int) -> Gain:
-    """If what does not grow with the batch were shared out, and all else grew in proportion.
-
-    What does not is the time in which the device idles, but for the loading of the examples, and of
-    its work what is neither arithmetic nor traffic of them; at least the idle time and a part of
-    the rest.
-    """
-    times, time_ms = SMALLEST_GOOD / batch, max(steps.time_ms, 1e-9)
-    loading_ms = max(0.0, steps.exposed_etl_ms - LOADING_MS)
-    busy_ms = min(steps.device_busy_ms, time_ms)
-    fixed_ms = fixed_busy_ms(observation, steps, resting_bytes(program, batch))
-
-    def shared_out(fixed_busy_ms: float) -> float:
-        growing_ms = busy_ms - fixed_busy_ms + loading_ms
-        return min(times, max(1.0, times * time_ms / (time_ms + (times - 1) * growing_ms)))
-
-    low = shared_out(fixed_ms / 2)
-    return estimated(shared_out(fixed_ms), 1 + (low - 1) / 2, times)
-
-
-def fixed_busy_ms(observation: Observation, steps: Steps, resting_bytes: int) -> float:
-    """Of the device's work in a step, what more examples would not make longer.
-
-    On a CPU by a roofline: what the examples' arithmetic and traffic do not explain. Elsewhere, and
-    without XLA's account, by an overhead for each operation, and the update of the state.
-    """
-    busy_ms = min(steps.device_busy_ms, steps.time_ms)
-    account, backend = observation.executable, observation.backend
-    if account is None or not account.flops or backend is None or backend.platform != "cpu":
-        overhead_ms = steps.operations * OPERATION_MS + 2 * resting_bytes / BYTES_A_MS
-        return min(MOST_FIXED * busy_ms, overhead_ms)
-    traffic = max(0.0, (account.bytes_accessed or 0.0) - PASSES * resting_bytes)
-    host = observation.host
-    growing_ms = host.arithmetic_ms(account.flops) + traffic / (TRAFFIC_A_MS * host.usable_cores)
-    growing_ms /= steps.work.get(steps.function, 1.0) or 1.0  # the step's other functions grow too
-    return min(MOST_FIXED * busy_ms, max(0.0, busy_ms - growing_ms))
-
-
-def resting_bytes(program: Program, batch: int) -> int:
-    """Of the arguments that do not grow with the batch: the state, and frozen networks."""
-    return 4 * (elements(program.arguments) - elements(program.of_batch(batch)))
-
-
-def elements(arguments: Iterable[Argument]) -> int:
-    """All together."""
-    return sum(math.prod(each.shape) for each in arguments)
-
-
-def fix(rung: int, applicable: bool) -> Fix:
+def fix(rung: int, batch: int, *, applicable: bool) -> Fix:
     """One size to try."""
+    replayed = Change(step={"program": f"batch-{batch}-to-{rung}"})
     return Fix(
         summary=f"train on {rung} examples a step",
         how=f"[training] batch_size = {rung}" if applicable else f"batch_size = {rung}",
-        change=Change(workload={"training.batch_size": rung}) if applicable else None,
+        change=Change(workload={"training.batch_size": rung}) if applicable else replayed,
         changes_results="training",
     )

@@ -2,8 +2,9 @@
 
 What it finds
 -------------
-Runs of which a substantial part is compilation that JAX's persistent cache would save from the
-second launch on, and caches that leave out what takes less than their threshold to compile.
+Launches of which a substantial part, seconds at least, is compilation that JAX's persistent cache
+would save from the second launch on, and caches that leave out what takes less than their threshold
+to compile. It makes no step faster, and is ranked after all that does.
 
 Why it costs
 ------------
@@ -13,10 +14,12 @@ developed, it is most of the waiting.
 
 How it is measured
 ------------------
-jax.monitoring tells what XLA took for each program. For a run whose length is known, this is
-compared with all of it; a trial measures whole launches with an empty cache folder of their own and
-with the one that the launch before has filled. For a script the length is not known: large
-compilations are named, no more.
+jax.monitoring tells what XLA took for each program. For a run that ended by itself, or a workload
+that says how many steps it makes, this is compared with all of it; a trial measures whole launches
+with an empty cache folder of their own and with the one that the launch before has filled. Where a
+run's length is not known, large compilations are named, no more. What is compiled again and again,
+and what is compiled operation by operation, is no matter of a cache: see recompilation, missing-jit
+and debug-flags.
 
 How to fix
 ----------
@@ -27,6 +30,8 @@ References
 ----------
 JAX, "Persistent compilation cache".
 """
+
+from collections import Counter
 
 from perfdoctor import (
     Change,
@@ -46,14 +51,14 @@ from perfdoctor import (
 
 ID = "compile-cache"
 NEEDS = ("compiles",)
-LEAST_GAIN = 1.05
-"""Below it, a launch gains less than what is reported of any fix by default."""
+LEAST_S, LEAST_SHARE = 5.0, 0.1
+"""Of a launch: what a cache must save to be worth a finding."""
 TRIED_S = 60.0
 """A trial takes seven runs from start to end: longer ones are not tried."""
 MANY_S = 10.0
 """Of compilation: worth a line to paste whatever the length of the run."""
 FEW = 3
-"""Compilations of the step; with more, it is compiled again and again: see recompilation."""
+"""Compilations of a function; with more, it is compiled again and again: see recompilation."""
 OF_A_STEP_S = 1.0
 """Of compilation; a script that computes a few things in passing compiles for less."""
 THRESHOLD = "jax_persistent_cache_min_compile_time_secs"
@@ -97,11 +102,11 @@ def check(observation: Observation) -> Outcome:
             return ok(text, *evidence)
         return hint(f"{text}, which a cache would save", evidence, [CACHE])
     share = min(0.98, seconds / run_s)
-    if 1 / (1 - SAVED * share) < LEAST_GAIN:
+    if not matters(seconds, run_s):
         return ok(f"XLA compiles for {seconds:.1f} s, {share:.1%} of the run", *evidence)
     source = "steps and their time" if observation.ended_s is None else "its start and its end"
     length = Evidence(name="the run", value=round(run_s, 1), unit="s", source=source)
-    change = APPLIED if run_s <= TRIED_S else None
+    change = APPLIED if run_s <= TRIED_S else Change(speeds_up="launch")
     fix = Fix(summary=CACHE.summary, how=CACHE.how, change=change)
     gain = estimated(1 / (1 - SAVED * share), 1 / (1 - SAVED_AT_LEAST * share), 1 / (1 - share))
     summary = (
@@ -120,14 +125,14 @@ def here(observation: Observation) -> list[Evidence]:
 
 
 def saveable(observation: Observation) -> list[Compile]:
-    """Without what the step compiles again and again: that is no matter of a cache."""
+    """Without what is compiled again and again: that is no matter of a cache."""
     step = observation.steps.function if observation.steps else None
-    seen: set[str] = set()
+    seen: Counter[str] = Counter()
     found = []
     for each in needed(observation.compiles):
-        if each.backend_s > 0 and not (each.function == step and step in seen):
+        if each.backend_s > 0 and seen[each.function] < (1 if each.function == step else FEW):
             found.append(each)
-        seen.add(each.function)
+        seen[each.function] += 1
     return found
 
 
@@ -160,12 +165,8 @@ def with_cache(
     threshold_s = kept_from_s(observation)
     short_s = sum(each.backend_s for each in compiles if each.backend_s < threshold_s)
     run_s = length_s(observation)
-    matters = (
-        short_s >= MANY_S
-        if run_s is None
-        else 1 / (1 - SAVED * min(0.98, short_s / run_s)) >= LEAST_GAIN
-    )
-    if cache.hits or not matters:
+    is_much = short_s >= MANY_S if run_s is None else matters(short_s, run_s)
+    if cache.hits or not is_much:
         return ok(f"the cache is in use: {cache.hits} hits, {cache.misses} written", *evidence)
     count = sum(each.backend_s < threshold_s for each in compiles)
     summary = (
@@ -175,6 +176,11 @@ def with_cache(
     name = f"{THRESHOLD} (jax's default: {THRESHOLD_S:g})"
     told = Evidence(name="kept from", value=threshold_s, unit="s", source=name)
     return hint(summary, [*evidence, told], [ALL_KEPT])
+
+
+def matters(compiling_s: float, run_s: float) -> bool:
+    """Whether a cache that saves this compiling makes a launch much shorter."""
+    return SAVED * compiling_s >= max(LEAST_S, LEAST_SHARE * run_s)
 
 
 def kept_from_s(observation: Observation) -> float:

@@ -46,6 +46,7 @@ from perfdoctor import (
 )
 
 ID = "cpu-only-ops"
+UNCALLED = Change(step={"program": "no-callbacks"})
 NEEDS = ("program", "steps")
 LEAST_SHARE = 0.01
 """Of a step: less is within the noise of any run."""
@@ -161,14 +162,17 @@ def advice(callback: Callback | None) -> Fix:
         return Fix(
             summary="compute it with jnp inside the step",
             how="replace jax.pure_callback(f, …) by the same in jnp, or call f outside the step",
+            change=UNCALLED,
             changes_results="numerics",
         )
     if callback is not None and callback.kind.startswith("debug"):
         return Fix(
             summary="print it rarely",
             how="jax.lax.cond(step % 100 == 0, lambda: jax.debug.print(…), lambda: None)",
+            change=UNCALLED,
         )
     return Fix(
         summary="return the value from the step, and save it outside",
         how="state, value = step(state, batch)  # every 100 steps: log(float(value))",
+        change=UNCALLED,
     )

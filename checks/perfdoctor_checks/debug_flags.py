@@ -39,18 +39,22 @@ from perfdoctor import (
     Scalar,
     Setting,
     hint,
+    issue,
     needed,
     ok,
+    set_variables,
 )
 
 ID = "debug-flags"
 NEEDS = ("settings",)
 SEARCHED = "the results of each call are fetched and searched"
 LOGGED = "it writes a line for each transfer"
+NO_JIT = "jax_disable_jit"
+"""On while the program trains, it needs no measurement: all that JAX is fast by is off."""
 COSTLY = {
     "jax_debug_nans": SEARCHED,
     "jax_debug_infs": SEARCHED,
-    "jax_disable_jit": "nothing is jitted, each operation runs by itself",
+    NO_JIT: "nothing is jitted, each operation runs by itself",
     "jax_debug_key_reuse": "each call with a random key is checked",
     "jax_disable_most_optimizations": "XLA leaves the program nearly as it is written",
     "jax_transfer_guard": LOGGED,
@@ -110,7 +114,9 @@ def check(observation: Observation) -> Outcome:
     evidence = [
         Evidence(name=aid.name, value=aid.value, unit="", source=aid.source) for aid in found
     ]
-    return hint(summary(found), evidence, [fix(observation, found)])
+    is_certain = any(aid.name == NO_JIT for aid in found)
+    said = issue if is_certain else hint
+    return said(summary(found), evidence, [fix(observation, found)])
 
 
 def summary(found: list[Aid]) -> str:
@@ -200,4 +206,4 @@ def line(observation: Observation, name: str, value: str | None) -> str:
     workload = observation.target.workload
     if workload is not None and name in workload.process.env:
         return f"[process] env: {name} = {value!r}" if value else f"[process] env without {name}"
-    return f'export {name}="{value}"' if value else f"unset {name}"
+    return set_variables(observation, {name: value})

@@ -47,6 +47,7 @@ from perfdoctor import (
     not_applicable,
     ok,
     place,
+    set_variables,
 )
 
 ID = "dtype"
@@ -210,7 +211,9 @@ def single(observation: Observation) -> Fix:
     in_environment = X64 in observation.environment
     return Fix(
         summary=summary,
-        how=f"unset {X64}" if in_environment else 'jax.config.update("jax_enable_x64", False)',
+        how=set_variables(observation, {X64: None})
+        if in_environment
+        else 'jax.config.update("jax_enable_x64", False)',
         change=without_x64(observation),
         changes_results="numerics",
     )
@@ -221,7 +224,7 @@ def without_x64(observation: Observation) -> Change | None:
     if observation.target.kind != "script":
         return None
     env = {X64: None} if X64 in observation.environment else {}
-    return Change(env=dict(env), settings={"jax_enable_x64": False})
+    return Change(env=dict(env), settings={"jax_enable_x64": False}, step={"program": "float32"})
 
 
 def inexact(observation: Observation) -> Fix:
@@ -230,7 +233,7 @@ def inexact(observation: Observation) -> Fix:
     removable = name in observation.environment
     return Fix(
         summary="compute products in the default precision",
-        how=f"unset {name}"
+        how=set_variables(observation, {name: None})
         if removable
         else 'jax.config.update("jax_default_matmul_precision", "default"); no precision=HIGHEST',
         change=Change(env={name: None}) if removable else None,

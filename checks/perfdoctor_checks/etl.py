@@ -15,8 +15,9 @@ How it is measured
 ------------------
 The main thread's stack, sampled every 5 ms, is laid beside the profiler's timeline: samples inside
 data loaders (iterators, `__getitem__`, grain, PIL, torch's DataLoader …) count where no device
-computes. On a CPU with all cores in use, loading behind the step makes it slower too: alone, the
-step would need between its processor time spread over all cores and what it needs now.
+computes, or where each call finds the last one's results computed already: then the device waits,
+however the trace looks. Loading behind a step on the CPU shares its cores with it; what that costs
+is not inferred but tried: on the step alone, beside the same loading in another process, or none.
 
 How to fix
 ----------
@@ -35,11 +36,13 @@ from perfdoctor import (
     Change,
     Evidence,
     Fix,
+    Gain,
     Observation,
     Outcome,
     Steps,
     Workload,
     estimated,
+    hint,
     issue,
     needed,
     ok,
@@ -48,88 +51,75 @@ from perfdoctor import (
 
 ID = "etl"
 NEEDS = ("steps",)
-ENOUGH_LEFT, NONE_LEFT, LEAST_LOST = 0.7, 0.9, 0.1
-"""Of the cores' time while the device computes: where less is in use, a core takes loading over for
-nothing; in ill scripts of tests/clinic 0.89 to all of it is. Of the step: what loading must cost
-in all, where it takes cores, to be worth a word."""
-MAYBE, SURELY = (0.75, 0.88), (0.85, 0.95)
-"""Of the step: where the main thread loads so long, or does anything but dispatch and wait so long,
-the device waits for it and not it for the device, even if sharing its cores keeps the device busy
-all the while. Ill scripts of tests/clinic load for 0.85 to 0.97 of the step; healthy ones that
-augment behind it, and then wait for it, for up to 0.83, and are at work for up to 0.89.
-"""
-WAITING = 0.15
-"""Of the step: where the device idles so long for loading, it waits for it; in healthy scripts of
-tests/clinic for 0.04 at most."""
-UNEVEN = 1.5
-"""Times the n-th part; measured on 2 cores with the loaders of tests/clinic (1.3 to 1.7)."""
-OFTEN, MOST = 0.5, 0.98
-"""Of the steps: if so many end in a wait, most of the overlap is gone. Of the step: what can be
-saved."""
-LEFT_OVER = Fix(
-    summary="make the preparation itself cheaper: it has all cores already",
+OFTEN = 0.5
+"""Of the steps: if so many end in a wait, the host is not free to load behind them."""
+FEWEST_MS, LEAST_SHARE = 0.05, 0.01
+"""Below them a wait is no longer than the sampler's own grain."""
+MOST = 0.98
+"""Of a step: what can be saved."""
+CHEAPER = Fix(
+    summary="make the preparation itself cheaper",
     how="decode once and save the arrays, augment less or on the device, read from a faster disk",
+    change=Change(step={"loading": "nowhere"}, is_bound=True),
 )
-FEWEST_MS, LEAST_SHARE, SURE_SHARE = 0.05, 0.01, 0.03
-"""Below the first two the loss is no larger than the sampler's own grain. The last one is half of
-what the device of a healthy script waits now and then, where both need about the same time."""
+LEAST_GAIN = 1 + CHEAPER.least_gain(0.0)
+"""What is loaded behind a step is tried where the step could gain so much without it."""
 
 
 def check(observation: Observation) -> Outcome:
     """Reads the exposed part of the data loading from the steps."""
     steps = needed(observation.steps)
     evidence = facts(steps)
-    exposed_ms, taken_ms = exposed_alone_ms(steps), cores_taken_ms(observation, steps)
-    if steps.exposed_etl_ms > exposed_ms == taken_ms == 0:
+    waiting_ms, workload = waiting_for_data_ms(observation, steps), observation.target.workload
+    cores = max(1, round(observation.host.usable_cores))
+    fixes = for_script() if workload is None else for_workload(workload, cores)
+    if waiting_ms >= max(FEWEST_MS, LEAST_SHARE * steps.time_ms):
+        gain = without_waiting(observation, steps, waiting_ms)
+        return issue(summary(steps, waiting_ms), evidence, fixes, gain, ladder=workload is None)
+    if steps.exposed_etl_ms > 0 and steps.synchronized >= OFTEN:
         return ok(
             "loading shows only because the host waits for each step: see host-sync", *evidence
         )
-    workload, cores = observation.target.workload, max(1, round(observation.host.usable_cores))
-    lost_ms = exposed_ms + taken_ms
-    if lost_ms < max(FEWEST_MS, LEAST_SHARE * steps.time_ms):
-        return ok(f"loading takes {steps.etl_ms:.2f} ms a step, hidden behind the step", *evidence)
-    error_ms = 2 * steps.standard_error_ms
-    known = max(0.0, 1 - error_ms / max(steps.time_ms, FEWEST_MS))
-    waiting_ms = exposed_ms / 2 - error_ms
-    waiting_ms = waiting_ms if waiting_ms >= SURE_SHARE * steps.time_ms else 0.0
-    sure_ms = waiting_ms + (taken_ms / 2 * known if host_bound(steps, SURELY) else 0.0)
-    gain = estimated(
-        speedup=without(steps, lost_ms),
-        low=without(steps, sure_ms),
-        high=without(steps, max(lost_ms, steps.time_ms - least_ms(observation, steps))),
-    )
-    fixes = for_script(taken_ms > exposed_ms) if workload is None else for_workload(workload, cores)
-    return issue(summary(steps, taken_ms), evidence, fixes, gain)
+    most = without(steps, steps.etl_ms)
+    if on_the_same_cores(observation) and most >= LEAST_GAIN:
+        gain = estimated(speedup=math.sqrt(most), low=1.0, high=most)
+        return hint(shared(steps), evidence, fixes, gain, ladder=workload is None)
+    return ok(f"loading takes {steps.etl_ms:.2f} ms a step, hidden behind the step", *evidence)
 
 
-def exposed_alone_ms(steps: Steps) -> float:
-    """Of the loading that the device waits for, what it would wait for too if the host did not wait
-    for each step: then the step hides the host's work, as far as it takes longer.
+def waiting_for_data_ms(observation: Observation, steps: Steps) -> float:
+    """What the device waits for data.
+
+    Where the host waits for each step, only what it would wait for without that too: then the step
+    hides the host's work, as far as it takes longer. Where the host does not, and finds the last
+    results computed at each call, the device waits for all that the host does.
     """
-    if host_bound(steps) or steps.synchronized < OFTEN or steps.waits_in:
-        return steps.exposed_etl_ms
-    own_work_ms = steps.time_ms - steps.wait_ms
-    return min(steps.exposed_etl_ms, max(0.0, own_work_ms - steps.device_busy_ms))
+    if steps.synchronized >= OFTEN and not steps.waits_in:
+        own_work_ms = steps.time_ms - steps.wait_ms
+        return min(steps.exposed_etl_ms, max(0.0, own_work_ms - steps.device_busy_ms))
+    calls = observation.calls
+    if calls is not None and not calls.runs_ahead and steps.threads == 1:
+        return max(steps.exposed_etl_ms, steps.etl_ms)
+    return steps.exposed_etl_ms
 
 
-def host_bound(steps: Steps, limits: tuple[float, float] = MAYBE) -> bool:
-    """Whether the device waits for the main thread, busy as it may look."""
-    loading, at_work = limits
-    return (
-        steps.etl_ms >= loading * steps.time_ms
-        or at_work_ms(steps) >= at_work * steps.time_ms
-        or (waits_for_data(steps) and steps.synchronized < OFTEN)
+def on_the_same_cores(observation: Observation) -> bool:
+    """Whether loading and step share processors."""
+    return observation.backend is not None and observation.backend.platform == "cpu"
+
+
+def without_waiting(observation: Observation, steps: Steps, waiting_ms: float) -> Gain:
+    """If a step took less by what the device waits; surely half of what the trace shows of it, less
+    the noise. What only follows from the calls is to be tried.
+    """
+    seen_ms = min(waiting_ms, steps.exposed_etl_ms)
+    sure_ms = max(0.0, seen_ms / 2 - 2 * steps.standard_error_ms)
+    most_ms = max(waiting_ms, steps.time_ms - least_ms(observation, steps))
+    return estimated(
+        speedup=without(steps, waiting_ms),
+        low=without(steps, sure_ms),
+        high=without(steps, most_ms),
     )
-
-
-def waits_for_data(steps: Steps) -> bool:
-    """Whether the device idles so much while the main thread loads, that it is no chance."""
-    return steps.exposed_etl_ms >= WAITING * steps.time_ms
-
-
-def at_work_ms(steps: Steps) -> float:
-    """What the main thread does besides dispatching, which may block, and waiting."""
-    return steps.time_ms - steps.dispatch_ms - steps.wait_ms
 
 
 def without(steps: Steps, saved_ms: float) -> float:
@@ -137,51 +127,32 @@ def without(steps: Steps, saved_ms: float) -> float:
     return steps.time_ms / (steps.time_ms - min(saved_ms, MOST * steps.time_ms))
 
 
-def cores_taken_ms(observation: Observation, steps: Steps) -> float:
-    """What loading behind a step on the CPU costs it: where all cores are busy, its share of them.
-
-    Alone, the device needs no more than it does now, and no less than its processor time on all
-    cores: their geometric mean is as likely too long as too short. And at most the n-th part of a
-    millisecond for each that loading takes of one of n cores, and somewhat more: an operation waits
-    for the last of its threads, and that is the one whose core was taken.
-    """
-    backend, cores = observation.backend, max(1.0, observation.host.usable_cores)
-    on_cpu = backend is not None and backend.platform == "cpu"
-    if not on_cpu or not host_bound(steps):
-        return 0.0  # the device is behind: it may be slower for it, but how much is not known
-    busy_ms, idle_ms = steps.device_busy_ms, max(0.0, steps.time_ms - steps.device_busy_ms)
-    host_alone_ms = max(0.0, idle_ms - steps.exposed_wait_ms)
-    occupied = (steps.cpu_ms - host_alone_ms) / max(cores * busy_ms, FEWEST_MS)
-    scarce = min(1.0, max(0.0, (occupied - ENOUGH_LEFT) / (NONE_LEFT - ENOUGH_LEFT)))
-    spread_ms = min(busy_ms, max(0.0, steps.cpu_ms - at_work_ms(steps)) / cores)
-    hidden_ms = max(0.0, steps.etl_ms - steps.exposed_etl_ms)
-    taken_ms = min(
-        scarce * (busy_ms - math.sqrt(busy_ms * spread_ms)),
-        hidden_ms * min(1.0, UNEVEN / cores),
-    )
-    lost_ms = taken_ms + steps.exposed_etl_ms
-    return taken_ms if lost_ms >= LEAST_LOST * steps.time_ms else 0.0
-
-
 def least_ms(observation: Observation, steps: Steps) -> float:
     """What a step takes at least without any loading: its other work, on all devices or cores."""
-    backend = observation.backend
-    if backend is not None and backend.platform != "cpu":
+    if not on_the_same_cores(observation):
         return steps.device_busy_ms
     return max(0.0, steps.cpu_ms - steps.etl_ms) / max(1.0, observation.host.usable_cores)
 
 
-def summary(steps: Steps, taken_ms: float) -> str:
-    """Where the main thread is while the device waits, or shares its cores."""
-    waits = f"the device waits {steps.exposed_etl_ms:.1f} ms a step for data"
-    if taken_ms > 0 and steps.exposed_etl_ms < LEAST_LOST * steps.time_ms:
-        waits = f"loading takes {steps.etl_ms:.1f} ms a step of the cores that the step computes on"
+def summary(steps: Steps, waiting_ms: float) -> str:
+    """Where the main thread is while the device waits."""
+    return with_place(steps, f"the device waits {waiting_ms:.1f} ms a step for data")
+
+
+def shared(steps: Steps) -> str:
+    """Where the main thread is while it shares the cores of the step."""
+    text = f"loading takes {steps.etl_ms:.1f} ms a step of the cores that the step computes on"
+    return with_place(steps, text)
+
+
+def with_place(steps: Steps, text: str) -> str:
+    """And in which function most of the time is."""
     if not steps.etl_places:
-        return waits
+        return text
     busiest = steps.etl_places[0]
     where = place(busiest.file, busiest.line)
     share = f"{busiest.share:.0%} of the main thread's time"
-    return f"{waits}: {share} is in {busiest.function}() ({where})"
+    return f"{text}: {share} is in {busiest.function}() ({where})"
 
 
 def facts(steps: Steps) -> list[Evidence]:
@@ -203,18 +174,16 @@ def facts(steps: Steps) -> list[Evidence]:
     ]
 
 
-def for_script(cores_are_full: bool) -> list[Fix]:
-    """What to write: more workers only where a core is left for them."""
-    if cores_are_full:
-        return [LEFT_OVER]
-    return [
-        Fix(
-            summary="prepare batches ahead, in other threads or processes",
-            how="grain: dataset.to_iter_dataset(grain.ReadOptions(num_threads=4, "
-            "prefetch_buffer_size=8)); torch: DataLoader(..., num_workers=4, "
-            "prefetch_factor=2)",
-        )
-    ]
+def for_script() -> list[Fix]:
+    """What to write."""
+    ahead = Fix(
+        summary="prepare batches ahead, in other threads or processes",
+        how="grain: dataset.to_iter_dataset(grain.ReadOptions(num_threads=4, "
+        "prefetch_buffer_size=8)); torch: DataLoader(..., num_workers=4, "
+        "prefetch_factor=2)",
+        change=Change(step={"loading": "process"}),
+    )
+    return [ahead, CHEAPER]
 
 
 def for_workload(workload: Workload, cores: int) -> list[Fix]:
@@ -248,4 +217,4 @@ def for_workload(workload: Workload, cores: int) -> list[Fix]:
                 ),
             )
         )
-    return found or [LEFT_OVER]
+    return found or [CHEAPER]

@@ -146,10 +146,10 @@ def fix_of_script(garbage: Garbage) -> Fix:
         return Fix(
             summary="leave out gc.collect(): arrays that no cycle holds are freed without it",
             how=f"remove gc.collect() at {shorten(worst.place)}",
-            change=Change(gc_skip_collect=True),
+            change=Change(gc_skip_collect=True, step={"collecting": 0}),
         )
     return Fix(
         summary="take what lives after set-up out of later collections",
         how="import gc; gc.collect(); gc.freeze()  # once, before the training loop",
-        change=Change(gc_freeze=True),
+        change=Change(gc_freeze=True, step={"collecting": 0}),
     )

@@ -59,6 +59,10 @@ def check(observation: Observation) -> Outcome:
     steps = needed(observation.steps)
     if steps.threads > 1:
         return not_applicable("several threads call the model, and each needs its result")
+    if answers_others(observation):
+        return not_applicable(
+            "a thread of its own calls the model, for others that need its results"
+        )
     evidence = facts(steps)
     if steps.synchronized < OFTEN:
         share = f"{100 * steps.synchronized:.2g} %"
@@ -72,6 +76,14 @@ def check(observation: Observation) -> Outcome:
         text = f"{steps.waits_in} waits for the result of each call: {summary(steps)}"
         return hint(text, evidence, [of_library(steps.waits_in)])
     return issue(summary(steps), evidence, [fix(observation)], gain)
+
+
+def answers_others(observation: Observation) -> bool:
+    """Whether the step carries no state from call to call, beside the main thread: a server's."""
+    calls = observation.calls
+    if calls is None or calls.in_main_thread:
+        return False
+    return all(leaf.role != "state" for call in calls.calls for leaf in call.leaves)
 
 
 def of_library(name: str) -> Fix:
@@ -147,4 +159,5 @@ def fix(observation: Observation) -> Fix:
     return Fix(
         summary=f"read results every {RARELY} steps, or those of the step before",
         how=f"if step % {RARELY} == 0: print(float(loss))",
+        change=Change(step={"waits": 1 / RARELY}),
     )

@@ -40,6 +40,7 @@ from perfdoctor import (
     not_applicable,
     not_measured,
     ok,
+    set_variables,
 )
 
 ID = "idle-devices"
@@ -106,29 +107,24 @@ def whole(observation: Observation, idle: list[int]) -> Fix:
     """One device again; a workload that splits its batches must stop that too."""
     summary, env = "leave the CPU one device", observation.environment
     change: dict[str, str | None] = {}
-    how = []
     if FLAG.search(env.get("XLA_FLAGS", "")):
         rest = " ".join(FLAG.sub("", env["XLA_FLAGS"]).split())
         change["XLA_FLAGS"] = rest or None
-        how.append(f'export XLA_FLAGS="{rest}"' if rest else "unset XLA_FLAGS")
     if "JAX_NUM_CPU_DEVICES" in env:
         change["JAX_NUM_CPU_DEVICES"] = None
-        how.append("unset JAX_NUM_CPU_DEVICES")
     workload = observation.target.workload
-    if not how:
-        in_code = 'remove jax.config.update("jax_num_cpu_devices", …) or the XLA_FLAGS set in code'
-        return Fix(summary=summary, how=in_code)
+    if not change:
+        return Fix(summary=summary, how='remove jax.config.update("jax_num_cpu_devices", …)')
+    how = set_variables(observation, change)
     if workload is not None and workload.training.devices > 1:
         return Fix(
             summary=summary,
-            how="; ".join([*how, "[training] devices = 1"]),
+            how=f"{how}; [training] devices = 1",
             change=Change(env=change, workload={"training.devices": 1}),
             changes_results="numerics",
         )
     applicable = workload is not None or len(idle) == len(needed(observation.backend).devices) - 1
-    return Fix(
-        summary=summary, how="; ".join(how), change=Change(env=change) if applicable else None
-    )
+    return Fix(summary=summary, how=how, change=Change(env=change) if applicable else None)
 
 
 def split(observation: Observation, count: int) -> Fix:

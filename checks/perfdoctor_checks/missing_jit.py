@@ -18,6 +18,10 @@ is one), and the time in which it is in or between these calls while the device 
 few jitted functions is a style, not a fault, and so are many calls of one that does a good part of
 the work, as an actor's policy; where the device hardly waits for the calls, nothing is lost.
 
+JAX's own control flow (`jax.lax.scan`, `while_loop`, `cond`) is compiled at each call outside of
+`jit` whose body is made anew. Where that goes on while the program trains, the compilations are
+what is measured; a set-up that does so has ended before.
+
 How to fix
 ----------
 Put `@jax.jit` on the whole step: loss, gradients and the optimiser's update. With equinox
@@ -28,8 +32,12 @@ References
 JAX, "Just-in-time compilation"; "Gradient transformations and the training step" in optax's guide.
 """
 
+from collections import Counter
+from collections.abc import Sequence
+
 from perfdoctor import (
     Change,
+    Compile,
     Evidence,
     Fix,
     Gain,
@@ -40,12 +48,17 @@ from perfdoctor import (
     issue,
     needed,
     not_applicable,
+    not_measured,
     ok,
     place,
 )
 
 ID = "missing-jit"
-NEEDS = ("steps",)
+NEEDS = ("compiles",)
+AGAIN, GOES_ON_S = 8, 5.0
+"""Compilations of JAX's own control flow, and the time over which they lie where no steps were
+told, from which on it is compiled in each step: as the observer takes a function for one that is
+compiled again and again."""
 MANY = 9
 """Dispatches a step: one to eight jitted functions are a style (accumulation, actor and critic)."""
 LEAST_SHARE = 0.03
@@ -89,10 +102,17 @@ PRODUCTS = frozenset(
 
 
 def check(observation: Observation) -> Outcome:
-    """Reads how many dispatches a step the device waits for."""
-    steps = needed(observation.steps)
+    """Reads how many dispatches a step the device waits for; without steps, what is compiled in
+    each of them.
+    """
     if any(each.name == "jax_disable_jit" and each.value for each in observation.settings or ()):
         return not_applicable("jax_disable_jit is on, so nothing is jitted: see debug-flags")
+    again = compiled_again(needed(observation.compiles), observation.steps)
+    if again:
+        return compiles_its_loops(observation, again)
+    if observation.steps is None:
+        return not_measured(observation.not_measured.get("steps", "no steps were seen"))
+    steps = observation.steps
     evidence = facts(steps)
     calls = f"{steps.dispatches:.3g} jitted call{'s' * (round(steps.dispatches) != 1)} a step"
     if loose(steps) * steps.dispatches < MANY:
@@ -107,6 +127,41 @@ def check(observation: Observation) -> Outcome:
         f"idles {min(1.0, share):.0%} of the time between them{where(steps)}"
     )
     return issue(summary, evidence, [fix(observation)], jitted(steps))
+
+
+def compiled_again(compiles: Sequence[Compile], steps: Steps | None) -> list[Compile]:
+    """The compilations of control flow that go on: those in the window, or without one, those that
+    are among the last of a run that has made them for long.
+    """
+    counts = Counter(each.function for each in compiles if each.is_control_flow)
+    worst, count = max(counts.items(), key=lambda each: each[1], default=("", 0))
+    again = [each for each in compiles if each.function == worst]
+    if count < AGAIN:
+        return []
+    if steps is not None:
+        begin_s, end_s = steps.began_s, steps.began_s + steps.window_s
+        inside = [each for each in again if begin_s <= each.at_s <= end_s]
+        return inside if len(inside) > 1 else []
+    goes_on = again[-1].at_s - again[0].at_s >= GOES_ON_S and again[-1] in compiles[-AGAIN:]
+    return again[len(again) // 2 :] if goes_on else []
+
+
+def compiles_its_loops(observation: Observation, again: Sequence[Compile]) -> Outcome:
+    """What they take is lost; what the operations around them lose besides is not known."""
+    span_s = max(again[-1].at_s - again[0].at_s, FEWEST_MS)
+    share = min(0.98, sum(each.seconds for each in again[1:]) / span_s)
+    evidence = Evidence(
+        name=f"compilations of {again[0].function}",
+        value=len(again),
+        unit=f"in {span_s:.1f} s",
+        source="jax.monitoring",
+    )
+    summary = (
+        f"{again[0].function} was compiled {len(again)} times in {span_s:.1f} s: outside of a "
+        "jitted function each call compiles it, and all around it runs operation by operation"
+    )
+    gain = estimated(1 / (1 - share), 1 / (1 - share / 2), 2 / (1 - share))
+    return issue(summary, [evidence], [fix(observation)], gain)
 
 
 def unfused(steps: Steps) -> float:

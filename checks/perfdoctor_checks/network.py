@@ -4,8 +4,8 @@ What it finds
 -------------
 Kernels beyond 7, convolutions of more than 1024 channels, dense layers beyond 2048, more than
 10 000 classes, images beyond 600 pixels, recurrences over more than 500 steps, more than 100
-layers; equal layers written out by a Python loop; on GPUs and TPUs sizes that miss the hardware's
-tiles.
+layers, or 20 dense ones with nothing else between; equal layers written out by a Python loop; on
+GPUs and TPUs sizes that miss the hardware's tiles.
 
 Why it costs
 ------------
@@ -16,10 +16,11 @@ padded.
 How it is measured
 ------------------
 The step's program tells each convolution and matrix product of the forward pass, its line, its
-sizes and its share of the work. A size beyond a bound is a finding only where it takes a large part
-of the work, and then a hint: whether a smaller network does as well only its training tells. For
-large kernels the gain is estimated by the time of all convolutions, or by their share of the work
-where a trace does not tell it; that of the reference loop is tried.
+sizes and its share of the work; the trace, what operations on arrays with a very long axis take,
+and what all convolutions take. A size beyond a bound is a finding only where it takes a large part
+of the work. What a network within the bound would gain is estimated by that part, at most as if it
+took nothing; whether it does as well only its training tells. The kernel of the reference loop is
+tried.
 
 How to fix
 ----------
@@ -58,6 +59,7 @@ from perfdoctor import (
 ID = "network"
 NEEDS = ("program",)
 KERNEL, CHANNELS, DENSE, CLASSES, PIXELS, TRIPS, DEPTH = 7, 1024, 2048, 10_000, 600, 500, 100
+DENSE_DEPTH = 20
 """The guide's bounds."""
 USUAL = 3
 """The size of nearly all kernels."""
@@ -80,7 +82,8 @@ def check(observation: Observation) -> Outcome:
     reasons = [
         *kernels(observation, program),
         *channels(program),
-        *dense(program),
+        *dense(observation, program),
+        *deep(program),
         *images(program),
         *recurrence(program),
         *written_out(observation, program),
@@ -98,6 +101,35 @@ def check(observation: Observation) -> Outcome:
 
 
 def within_bounds(observation: Observation, program: Program) -> Gain | None:
+    """If the network kept to the bound that it misses by most."""
+    gains = [small_kernels(observation, program), smaller(observation, program)]
+    told = [gain for gain in gains if gain is not None]
+    return max(told, key=lambda gain: gain.low, default=None)
+
+
+def smaller(observation: Observation, program: Program) -> Gain | None:
+    """With as many classes, or dense layers, as the guide has it: half of what that spares at
+    least, and at most all that the layers take.
+    """
+    steps = observation.steps
+    if steps is None or steps.time_ms <= 0:
+        return None
+    parts = [(0.0, 0.0)]
+    if (layer := many_classes(observation, program)) is not None:
+        taken = taken_by(observation, program, layer)
+        parts.append((taken, taken * (1 - CLASSES / layer.outputs)))
+    if (layers := too_deep(program)) is not None:
+        taken = share(program, layers)
+        parts.append((taken, taken * (1 - DENSE_DEPTH / sum(each.written for each in layers))))
+    most, likely = max(parts)
+    if most == 0:
+        return None
+    busy = min(1.0, steps.device_busy_ms / steps.time_ms)
+    least, likely, most = (min(0.98, busy * each) for each in (likely / 2, likely, most))
+    return estimated(1 / (1 - likely), 1 / (1 - least), 1 / (1 - most))
+
+
+def small_kernels(observation: Observation, program: Program) -> Gain | None:
     """If the large kernels were small ones: their work grows with their area.
 
     At least as if they had the size of the guide's bound, and that helped half as much; most likely
@@ -196,22 +228,64 @@ def channels(program: Program) -> list[Reason]:
     return [(f"{most} channels {named(program, wide)}", [fix])]
 
 
-def dense(program: Program) -> list[Reason]:
-    """One dense layer that takes most of the work, beside others; or one softmax over many."""
-    others = len(program.layers) > 1
+def dense_layers(program: Program) -> list[Layer]:
+    """Products with weights, which are arguments of the program."""
     weights = {tuple(sorted(a.shape[-2:])) for a in program.arguments if len(a.shape) >= 2}
-    for layer in program.layers:
-        has_weights = tuple(sorted((layer.inputs, layer.outputs))) in weights
-        alone = share(program, [layer]) >= MATTERS
-        if layer.kind != "product" or not (has_weights and alone and others):
+    return [
+        layer
+        for layer in program.layers
+        if layer.kind == "product" and tuple(sorted((layer.inputs, layer.outputs))) in weights
+    ]
+
+
+def many_classes(observation: Observation, program: Program) -> Layer | None:
+    """A layer with very many outputs that takes most of the step."""
+    wide = [layer for layer in dense_layers(program) if layer.outputs > CLASSES]
+    taking = [each for each in wide if taken_by(observation, program, each) >= MATTERS]
+    return taking[0] if taking and len(program.layers) > 1 else None
+
+
+def taken_by(observation: Observation, program: Program, layer: Layer) -> float:
+    """Of the device's time: by what its operations took where that is told, else by its flops."""
+    told = observation.executable.axis_shares if observation.executable is not None else {}
+    return told.get(layer.outputs, share(program, [layer]))
+
+
+def too_deep(program: Program) -> list[Layer] | None:
+    """Dense layers with nothing else between, more than the guide has it; no attention, say."""
+    layers = dense_layers(program)
+    alone = len(layers) == len(program.layers) and not program.loops
+    return layers if alone and sum(each.written for each in layers) > DENSE_DEPTH else None
+
+
+def deep(program: Program) -> list[Reason]:
+    """A network of dense layers only."""
+    layers = too_deep(program)
+    if layers is None:
+        return []
+    fix = Fix(
+        summary="fewer and wider layers",
+        how=f"{DENSE_DEPTH} dense layers at most, or connections that skip some",
+        changes_results="training",
+    )
+    depth = sum(each.written for each in layers)
+    return [(f"{depth} dense layers, one after another {named(program, layers)}", [fix])]
+
+
+def dense(observation: Observation, program: Program) -> list[Reason]:
+    """One dense layer that takes most of the work, beside others; or one softmax over many."""
+    if (layer := many_classes(observation, program)) is not None:
+        fix = Fix(
+            summary="fewer classes for each example",
+            how="a sampled or hierarchical softmax while training",
+            changes_results="training",
+        )
+        taken = f"{taken_by(observation, program, layer):.0%} of the device's time"
+        where = f"{layer.function}, {place(layer.file, layer.line)}"
+        return [(f"{layer.outputs} classes ({where}, {taken})", [fix])]
+    for layer in dense_layers(program):
+        if share(program, [layer]) < MATTERS or len(program.layers) < 2:
             continue
-        if layer.outputs > CLASSES:
-            fix = Fix(
-                summary="fewer classes for each example",
-                how="a sampled or hierarchical softmax while training",
-                changes_results="training",
-            )
-            return [(f"{layer.outputs} classes {named(program, [layer])}", [fix])]
         if layer.outputs > DENSE:
             sizes = f"a dense layer of {layer.inputs} by {layer.outputs}"
             fix = Fix(

@@ -3,7 +3,7 @@
 What it finds
 -------------
 A pool of XLA, BLAS or OpenMP threads, or data workers, that outnumber the cores which the training
-may use, and that really run.
+may use, and that really run; and an affinity that keeps it from cores which the machine has.
 
 Why it costs
 ------------
@@ -39,6 +39,7 @@ from perfdoctor import (
     hint,
     needed,
     ok,
+    set_variables,
 )
 
 ID = "omp-threads"
@@ -57,7 +58,12 @@ def check(observation: Observation) -> Outcome:
     """Compares what wants to run with the cores."""
     threads, cores = needed(observation.threads), observation.host.usable_cores
     evidence = facts(observation, threads)
-    reasons = xla(observation, threads) + workers(observation) + numerics(observation, threads)
+    reasons = [
+        *affinity(observation),
+        *xla(observation, threads),
+        *workers(observation),
+        *numerics(observation, threads),
+    ]
     if reasons:
         return hint("; ".join(text for text, _ in reasons), evidence, [fix for _, fix in reasons])
     pool = f"{pool_of(threads)} threads of XLA" if pool_of(threads) else "threads"
@@ -81,6 +87,25 @@ def pool_of(threads: Threads) -> int:
     return sum(count for name, count in threads.by_name.items() if name.startswith(POOL))
 
 
+def affinity(observation: Observation) -> list[Reason]:
+    """Fewer cores than the machine has, where the training computes on them; a trial tells whether
+    it may have the others, and what they are worth.
+    """
+    host, backend = observation.host, observation.backend
+    if backend is None or backend.platform != "cpu" or observation.target.kind != "script":
+        return []
+    if host.affinity_cores >= host.logical_cores or host.quota_cores is not None:
+        return []
+    every = tuple(range(host.logical_cores))
+    fix = Fix(
+        summary="let the training have the other cores too, if nobody else needs them",
+        how=f"taskset -c 0-{host.logical_cores - 1} python …  # or without taskset",
+        change=Change(cores=every),
+    )
+    count = f"{host.affinity_cores} of this machine's {host.logical_cores} cores"
+    return [(f"the training may run on {count}", fix)]
+
+
 def xla(observation: Observation, threads: Threads) -> list[Reason]:
     """XLA's pool, where it computes on the CPU; with several devices each has its own threads."""
     cores, nproc = observation.host.usable_cores, observation.environment.get("NPROC", "")
@@ -95,13 +120,13 @@ def xla(observation: Observation, threads: Threads) -> list[Reason]:
     if nproc and observation.host.affinity_cores <= math.ceil(cores):
         fix = Fix(
             summary="let XLA have as many threads as there are cores",
-            how="unset NPROC",
+            how=set_variables(observation, {"NPROC": None}),
             change=Change(env={"NPROC": None}),
         )
         return [(f"{text} (NPROC={nproc})", fix)]
     fix = Fix(
         summary="let XLA have as many threads as the quota has cores",
-        how=f"export NPROC={allowed}",
+        how=set_variables(observation, {"NPROC": str(allowed)}),
         change=Change(env={"NPROC": str(allowed)}),
     )
     return [(text, fix)] if nproc != str(allowed) else []
@@ -137,7 +162,7 @@ def numerics(observation: Observation, threads: Threads) -> list[Reason]:
     owners = f"{threads.children} processes" if threads.children else "the training"
     fix = Fix(
         summary="one thread of numerics for each process",
-        how=f"export {' '.join(f'{name}=1' for name in change)}",
+        how=set_variables(observation, change),
         change=Change(env=change),
         changes_results="numerics",
     )

@@ -30,6 +30,8 @@ JAX, "Just-in-time compilation": JIT and caching; FAQ, "jit changes the behaviou
 import re
 from collections import defaultdict
 
+from msgspec import structs
+
 from perfdoctor import (
     Change,
     Compile,
@@ -146,9 +148,12 @@ def told(
 
 
 def repeats_of(compiles: tuple[Compile, ...]) -> Repeats:
-    """By function, all its compilations but the first."""
+    """By function, all its compilations but the first; control flow outside of any function is a
+    matter of missing-jit.
+    """
     found: defaultdict[str, list[Compile]] = defaultdict(list)
-    for each in sorted(compiles, key=lambda one: one.at_s):
+    own = [each for each in compiles if not each.is_control_flow]
+    for each in sorted(own, key=lambda one: one.at_s):
         found[each.function].append(each)
     return {name: each[1:] for name, each in found.items() if len(each) > 1}
 
@@ -323,4 +328,4 @@ def fix(observation: Observation, kind: str) -> Fix:
             how='[training] schedule = "traced"',
             change=Change(workload={"training.schedule": "traced"}),
         )
-    return FIXES[kind]
+    return structs.replace(FIXES[kind], change=Change(step={"compiled": "once"}))

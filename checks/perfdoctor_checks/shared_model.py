@@ -136,6 +136,7 @@ def fixes(observation: Observation) -> list[Fix]:
         Fix(
             summary="compute the requests that wait in one call, by one thread",
             how="requests = queue.SimpleQueue()  # one thread: answers = model(np.stack(waiting))",
+            change=Change(step={"program": "together"}),
             changes_results="numerics",
         )
     ]

@@ -49,6 +49,7 @@ from perfdoctor import (
     needed,
     not_measured,
     ok,
+    set_variables,
 )
 
 ID = "workspaces"
@@ -136,13 +137,9 @@ def allocator(observation: Observation) -> list[Reason]:
     generous = all(each.isdigit() and int(each) >= GENEROUS for each in thresholds)
     if not change or (generous and "GLIBC_TUNABLES" not in change):
         return []
-    lines = [f"unset {' '.join(name for name, value in change.items() if value is None)}"]
-    lines = [line for line in lines if line != "unset "]
-    if change.get("GLIBC_TUNABLES"):
-        lines.append(f"export GLIBC_TUNABLES={rest}")
     fix = Fix(
         summary="let malloc adjust its thresholds itself",
-        how="; ".join(lines),
+        how=set_variables(observation, change),
         change=Change(env=change),
     )
     return [(f"{', '.join(change)} may give freed buffers back to the kernel at once", fix)]
@@ -162,7 +159,7 @@ def on_gpu(observation: Observation) -> list[Reason]:
         return []
     fix = Fix(
         summary="let jax keep a pool of the GPU's memory",
-        how=f"unset {' '.join(names)}",
+        how=set_variables(observation, dict.fromkeys(names)),
         change=Change(env=dict.fromkeys(names)),
     )
     settings = ", ".join(f"{name}={env[name]}" for name in names)
@@ -193,6 +190,7 @@ def not_donated(observation: Observation) -> list[Reason]:
         fix = Fix(
             summary=f"let the step overwrite the state that it replaces; {saved}",
             how="jax.jit(step, donate_argnums=0)  # and rebind: state = step(state, batch)",
+            change=Change(step={"donated": True}),
         )
     return [(reason, fix)]
 

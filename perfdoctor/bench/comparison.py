@@ -19,7 +19,7 @@ from perfdoctor.bench.decision import (
 from perfdoctor.bench.pairs import STEP_TIME, Pair
 from perfdoctor.schema.benchmark import Compared, Comparison, Exact, ExactChange
 from perfdoctor.schema.errors import NothingMeasured
-from perfdoctor.trials.live import OutOfTime, PlayerEnded
+from perfdoctor.trials.live import OutOfTime, WorkerEnded
 
 OfAll = Literal["regressed", "pass", "improved", "inconclusive"]
 GATED = (STEP_TIME, "compile_time")
@@ -62,7 +62,7 @@ def compared(
                 pairs.append(play(until))
             except OutOfTime:
                 why_ended = "the budget ended"
-            except PlayerEnded as error:
+            except WorkerEnded as error:
                 why_ended, failed = str(error), True
             last_s = time.monotonic() - began
         if why_ended or decided(looked_at(pairs, threshold, gated), gated, threshold):

@@ -15,9 +15,9 @@ from perfdoctor.schema.benchmark import LaunchRecord
 from perfdoctor.schema.fix import Change
 from perfdoctor.schema.launch import Launch
 from perfdoctor.schema.surroundings import Load
-from perfdoctor.trials.copies import Copy, Ran, warm_up
-from perfdoctor.trials.duet import AGREEMENT
-from perfdoctor.trials.live import PlayerEnded
+from perfdoctor.trials.live import WorkerEnded
+from perfdoctor.trials.pair import warm_up
+from perfdoctor.trials.worker import Ran, Worker, calls_of
 
 TIMED_S = 3.0
 """Of each launch: the rest is import, compilation and warm-up."""
@@ -25,6 +25,8 @@ FEWEST_STEPS = 20
 AHEAD = 3.0
 """So many times as long as a step is what remains to be computed at the end of a slice, where calls
 are dispatched ahead; where each result is waited for, it is about one step."""
+AGREEMENT = 0.1
+"""Logarithm by which the halves of a launch's steps may differ that is called steady."""
 SHAPE = 60
 """Points of the plot."""
 
@@ -41,32 +43,32 @@ class Side:
 
 
 class Timing:
-    """A copy of a side from its warm-up on: what it had done until then, and does while timed."""
+    """A worker of a side from its warm-up on: what it had done until then, and does while timed."""
 
-    def __init__(self, copy: Copy, side: Side) -> None:
-        self._copy, self._stride = copy, side.stride
-        self._compiles, self._compile_s = copy.compiles, copy.compiling_s
-        second = min(side.stride, copy.tally.calls - 1)
-        self._first_step_s = copy.ran_s(copy.tally.since(0)[second])
-        self._slices = len(copy.slices)
-        self._before = load.read(copy.process)
+    def __init__(self, worker: Worker, side: Side) -> None:
+        self._worker, self._stride = worker, side.stride
+        self._compiles, self._compile_s = worker.compiles, worker.compiling_s
+        second = min(side.stride, worker.tally.calls - 1)
+        self._first_step_s = worker.ran_s(worker.tally.since(0)[second])
+        self._slices = len(worker.slices)
+        self._before = load.read(worker.process)
 
     def meanwhile(self) -> Load:
         """What ran since then."""
-        return load.between(self._before, load.read(self._copy.process))
+        return load.between(self._before, load.read(self._worker.process))
 
     def record(self, beside: float = 0.0) -> LaunchRecord:
-        """After it was timed; `beside`: cores that were used by copies which ran in turn with it.
+        """After it was timed; `beside`: cores that were used by workers which ran in turn with it.
 
         Raises:
-            PlayerEnded: it made too few steps to tell.
+            WorkerEnded: it made too few steps to tell.
         """
-        copy, meanwhile = self._copy, self.meanwhile()
-        ran = copy.slices[self._slices :]
-        calls = copy.tally.since(0)
+        worker, meanwhile = self._worker, self.meanwhile()
+        ran = worker.slices[self._slices :]
+        calls = worker.tally.since(0)
         times_ms = waits_shared([step_times_ms(calls, [each], self._stride) for each in ran])
         if len(times_ms) < 2:
-            raise PlayerEnded(f"it made {len(times_ms)} steps in {meanwhile.seconds:.0f} s")
+            raise WorkerEnded(f"it made {len(times_ms)} steps in {meanwhile.seconds:.0f} s")
         ran_s = sum(each.seconds for each in ran)
         return LaunchRecord(
             steps=len(times_ms),
@@ -77,27 +79,28 @@ class Timing:
             compiles=self._compiles,
             compile_s=self._compile_s,
             first_step_s=self._first_step_s,
-            peak_rss_bytes=copy.peak_rss_bytes(),
-            steady=not copy.compiles_for_ever and halves_agree(times_ms),
+            peak_rss_bytes=worker.peak_rss_bytes(),
+            steady=not worker.compiles_for_ever and halves_agree(times_ms),
             other_cores=max(0.0, meanwhile.other_cores - beside),
             throttled_ms=meanwhile.throttled_ms or 0.0,
             shape_ms=shape_of(times_ms),
         )
 
 
-def fresh(ward: Ward, side: Side, until: float) -> Copy:
-    """A copy of a side, just launched."""
-    return Copy(ward, side.launch, Change(), side.function, until, side.stride)
+def fresh(ward: Ward, side: Side, until: float) -> Worker:
+    """A worker of a side, just launched."""
+    attach = calls_of(side.function, Change())
+    return Worker(ward, side.launch, attach, until, stride=side.stride)
 
 
 def measured(ward: Ward, side: Side, until: float) -> LaunchRecord:
-    """One launch by itself. Raises PlayerEnded."""
-    with fresh(ward, side, until) as copy:
-        warm_up([copy], until)
-        timing = Timing(copy, side)
-        copy.run_for(TIMED_S)
-        if (made := int(copy.slices[-1].steps)) < FEWEST_STEPS:
-            copy.run(FEWEST_STEPS - made)
+    """One launch by itself. Raises WorkerEnded."""
+    with fresh(ward, side, until) as worker:
+        warm_up([worker], until)
+        timing = Timing(worker, side)
+        worker.run_for(TIMED_S)
+        if (made := int(worker.slices[-1].steps)) < FEWEST_STEPS:
+            worker.run(FEWEST_STEPS - made)
         return timing.record()
 
 

@@ -13,14 +13,15 @@ from perfdoctor.bench.launches import Side, Timing, fresh, step_times_ms
 from perfdoctor.bench.metrics import KINDS
 from perfdoctor.processes import Ward
 from perfdoctor.schema.benchmark import LaunchRecord
-from perfdoctor.trials.copies import Copy, Ran, steps_of_a_slice, warm_up_by_turns
-from perfdoctor.trials.live import OutOfTime, PlayerEnded
+from perfdoctor.trials.live import OutOfTime, WorkerEnded
+from perfdoctor.trials.pair import steps_of_a_slice, warm_up_by_turns
 from perfdoctor.trials.statistics import trimmed_mean
+from perfdoctor.trials.worker import Ran, Worker
 
 SLICE_S, TIMED_S, FEWEST_ROUNDS = 0.1, 2.4, 6
-"""Many short slices: neighbours share the machine's drifts. In 2.4 s of each copy they leave 0.4 to
-0.8 % of noise in a launch of five programs on one core; 1.2 s up to half as much again, 3.6 s up to
-a fifth less."""
+"""Many short slices: neighbours share the machine's drifts. In 2.4 s of each worker they leave 0.4
+to 0.8 % of noise in a launch of five programs on one core; 1.2 s up to half as much again, 3.6 s up
+to a fifth less."""
 SHORTEST_TIMED_S, TOLD_BY = 0.6, 3
 """Once so many pairs have shown that launches differ by more than slices do: those of one program
 that computes on two cores by 5 to 10 %, of which its slices explain 1 to 3 %."""
@@ -28,8 +29,8 @@ RARE, RARE_SHARE = 3.0, 0.1
 """So many times as long as is typical, and that part of a slice: a step with something else in it,
 as a checkpoint, an evaluation or a compilation."""
 COMPILING_TIMED_S, RECURS = 12.0, 2
-"""Of a program that compiles now and then, so that each copy does so: in so many of its slices. The
-first evaluation compiles once."""
+"""Of a program that compiles now and then, so that each worker does so: in so many of its slices.
+The first evaluation compiles once."""
 STEP_TIME = "step_time"
 SIDES = 3
 """Of a pair: the baseline twice, and the candidate."""
@@ -61,7 +62,7 @@ class Pairs:
         self._played: list[Pair] = []
 
     def play(self, until: float) -> Pair:
-        """The next one, that has to be over by an instant of time.monotonic(). PlayerEnded."""
+        """The next one, that has to be over by an instant of time.monotonic(). WorkerEnded."""
         timed_s = worth_timing_s(self._played)
         pair = play(self._ward, self._baseline, self._candidate, until, timed_s)
         self._played.append(pair)
@@ -91,7 +92,7 @@ def worth_timing_s(pairs: Sequence[Pair]) -> float:
 def play(
     ward: Ward, baseline: Side, candidate: Side, until: float, timed_s: float = TIMED_S
 ) -> Pair:
-    """Three fresh processes, suspended and resumed in turn. Raises PlayerEnded.
+    """Three fresh processes, suspended and resumed in turn. Raises WorkerEnded.
 
     `until`: instant of time.monotonic() by which it has to be over. `timed_s`: how long each runs
     once all are warm.
@@ -99,13 +100,13 @@ def play(
     sides = (baseline, baseline, candidate)
     began = time.monotonic()
     with ExitStack() as stack:
-        copies = start(stack, ward, sides, until)
+        workers = start(stack, ward, sides, until)
         start_s = time.monotonic() - began
-        timings = [Timing(copy, side) for copy, side in zip(copies, sides, strict=True)]
-        rounds = by_turns(copies, until, timed_s)
+        timings = [Timing(worker, side) for worker, side in zip(workers, sides, strict=True)]
+        rounds = by_turns(workers, until, timed_s)
         steps = [
-            step_log(copy.slices[-rounds:], copy.tally.since(0), side.stride)
-            for copy, side in zip(copies, sides, strict=True)
+            step_log(worker.slices[-rounds:], worker.tally.since(0), side.stride)
+            for worker, side in zip(workers, sides, strict=True)
         ]
         own = [timing.meanwhile().own_cores for timing in timings]
         records = [
@@ -123,53 +124,53 @@ def play(
         candidate=records[-1],
         baselines=tuple(records[:-1]),
         start_s=start_s,
-        timed_s=fmean(sum(each.seconds for each in copy.slices[-rounds:]) for copy in copies),
+        timed_s=fmean(sum(each.seconds for each in worker.slices[-rounds:]) for worker in workers),
         scatter=fmean(scatter for _, scatter in steps),
     )
 
 
-def start(stack: ExitStack, ward: Ward, sides: Sequence[Side], until: float) -> list[Copy]:
-    """A copy of each side, warm and suspended. They start by turns, for their compilation is timed
-    too: two that compile at the same time, or one after another, differ by up to a half on two
-    shared cores.
+def start(stack: ExitStack, ward: Ward, sides: Sequence[Side], until: float) -> list[Worker]:
+    """A worker of each side, warm and suspended. They start by turns, for their compilation is
+    timed too: two that compile at the same time, or one after another, differ by up to a half on
+    two shared cores.
     """
-    copies = []
+    workers = []
     for side in sides:
-        copy = stack.enter_context(fresh(ward, side, until))
-        copy.pause()
-        copies.append(copy)
-    warm_up_by_turns(copies, until)
-    if not all(copy.tells_steps for copy in copies):
-        raise PlayerEnded("the step is no function that the program itself has jitted")
-    return copies
+        worker = stack.enter_context(fresh(ward, side, until))
+        worker.pause()
+        workers.append(worker)
+    warm_up_by_turns(workers, until)
+    if not all(worker.tells_steps for worker in workers):
+        raise WorkerEnded("the step is no function that the program itself has jitted")
+    return workers
 
 
-def by_turns(copies: Sequence[Copy], until: float, timed_s: float) -> int:
+def by_turns(workers: Sequence[Worker], until: float, timed_s: float) -> int:
     """Let each run until that is enough; in how many rounds, of a slice of each in random order."""
-    steps = steps_of_a_slice(copies, SLICE_S)
+    steps = steps_of_a_slice(workers, SLICE_S)
     rounds: list[list[float]] = []
-    compiling = dict.fromkeys(copies, 0)
+    compiling = dict.fromkeys(workers, 0)
     while not enough(rounds, timed_s, recompiles=max(compiling.values()) >= RECURS):
         longest_s = max((max(each) for each in rounds), default=0.0)
-        if time.monotonic() + longest_s * len(copies) > until:
+        if time.monotonic() + longest_s * len(workers) > until:
             raise OutOfTime("the budget ended before the pair was complete")
-        for copy in random.sample(copies, len(copies)):
-            before = copy.compiles
-            copy.run(steps[copy])
-            compiling[copy] += copy.compiles > before
-        rounds.append([copy.slices[-1].seconds for copy in copies])
+        for worker in random.sample(workers, len(workers)):
+            before = worker.compiles
+            worker.run(steps[worker])
+            compiling[worker] += worker.compiles > before
+        rounds.append([worker.slices[-1].seconds for worker in workers])
     return len(rounds)
 
 
 def enough(rounds: Sequence[Sequence[float]], timed_s: float, *, recompiles: bool) -> bool:
-    """Whether the copies ran for long enough; `rounds`: the seconds of each one's slice."""
+    """Whether the workers ran for long enough; `rounds`: the seconds of each one's slice."""
     wanted_s = COMPILING_TIMED_S if recompiles else timed_s
     return len(rounds) >= FEWEST_ROUNDS and sum(fmean(each) for each in rounds) >= wanted_s
 
 
 def step_log(slices: Sequence[Ran], calls: Sequence[int], stride: int) -> tuple[float, float]:
     """The logarithm of the seconds that a step takes, and its variance, by the scatter of the
-    slices; PlayerEnded if there was no step.
+    slices; WorkerEnded if there was no step.
 
     Other programs on the machine slow some slices down by a fifth to a half: trimmed away, that
     leaves half to four fifths of the noise. What the program itself does rarely is no less its own,
@@ -181,7 +182,7 @@ def step_log(slices: Sequence[Ran], calls: Sequence[int], stride: int) -> tuple[
     """
     steps = sum(each.steps for each in slices)
     if not steps:
-        raise PlayerEnded(f"it made no step in {sum(each.seconds for each in slices):.0f} s")
+        raise WorkerEnded(f"it made no step in {sum(each.seconds for each in slices):.0f} s")
     rare_s = rare_seconds([step_times_ms(calls, [each], stride)[:-1] for each in slices], slices)
     usual_s = [
         (each.seconds - rare) / each.steps

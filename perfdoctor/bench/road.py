@@ -36,7 +36,7 @@ from perfdoctor.schema.launch import Launch
 from perfdoctor.schema.observation import Observation, Target
 from perfdoctor.schema.report import ReportTarget
 from perfdoctor.targets.resolve import is_script, resolve
-from perfdoctor.trials.live import PlayerEnded
+from perfdoctor.trials.live import WorkerEnded
 
 OBSERVING_SHARE = 0.4
 """Of the budget: what the observed run may take at most."""
@@ -213,7 +213,7 @@ def launched(
         start = time.monotonic()
         try:
             found.append(measured(ward, side, until))
-        except PlayerEnded as error:
+        except WorkerEnded as error:
             if not found:
                 raise NothingMeasured(f"the first launch could not be timed: {error}") from None
             return

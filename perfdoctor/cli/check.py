@@ -47,6 +47,13 @@ def command(
             help="With --try-fixes, run the script in throw-away copies of the working directory.",
         ),
     ] = False,
+    replay: Annotated[
+        bool,
+        typer.Option(
+            "--replay/--no-replay",
+            help="Save one step of the run, and measure fixes on it in a process of its own.",
+        ),
+    ] = True,
     script_output: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Where the script's output goes instead of stderr."),
@@ -96,6 +103,7 @@ def command(
         save_observation=save_observation,
         script_output=script_output,
         workdir_copy=workdir_copy,
+        replays=replay,
     )
     for file in (output, save_observation, script_output):
         if file is not None:

@@ -12,12 +12,14 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
+from perfdoctor.injection.calls import OWN_FILES
 from perfdoctor.kernel import die_with_parent
 
 STOP, RAISED, ATTACHED, LEFT, BROKEN = "stop", "raised", "attached", "left", "broken"
 """Files in the folder: the program was asked to stop; what it raised; it imported jax; it leaves;
 what went wrong with us."""
 Orders = dict[str, Any]
+"""With them comes the `environment` before the program's first line."""
 
 
 def begin(orders: Orders) -> None:
@@ -26,6 +28,7 @@ def begin(orders: Orders) -> None:
     folder = Path(orders["folder"])
     note_exceptions(folder)
     process = os.getpid()
+    orders = {**orders, "environment": dict(os.environ)}
 
     def attach(jax: ModuleType) -> None:
         if os.getpid() != process:  # a fork of it
@@ -84,9 +87,44 @@ def note_exceptions(folder: Path) -> None:
                 return
             with suppress(OSError):
                 (folder / RAISED).write_text(in_one_line(kind, value))
-        shown(kind, value, where)
+        leave_ours_out(value)
+        shown(kind, value, without_ours(where))
 
-    sys.excepthook = note
+    shown_of_threads = threading.excepthook
+
+    def note_of_thread(args: Any) -> None:
+        if args.exc_value is not None:
+            leave_ours_out(args.exc_value)
+        shown_of_threads(args)
+
+    sys.excepthook, threading.excepthook = note, note_of_thread
+
+
+def leave_ours_out(value: BaseException) -> None:
+    """Of its traceback and of those of the exceptions behind it; Python shows what they hold."""
+    todo, done = [value], set()
+    while todo:
+        error = todo.pop()
+        if id(error) in done:
+            continue
+        done.add(id(error))
+        error.__traceback__ = without_ours(error.__traceback__)
+        todo += [each for each in (error.__cause__, error.__context__) if each is not None]
+        if isinstance(error, BaseExceptionGroup):
+            todo += error.exceptions
+
+
+def without_ours(where: TracebackType | None) -> TracebackType | None:
+    """A traceback as it is without our wrapper around jitted functions."""
+    entries = []
+    while where is not None:
+        if where.tb_frame.f_code.co_filename not in OWN_FILES:
+            entries.append(where)
+        where = where.tb_next
+    rest = None
+    for entry in reversed(entries):
+        rest = TracebackType(rest, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return rest
 
 
 def in_one_line(kind: type[BaseException], value: BaseException) -> str:

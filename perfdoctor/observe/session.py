@@ -27,7 +27,7 @@ from perfdoctor.schema.digest import Digest
 from perfdoctor.schema.launch import Launch
 from perfdoctor.schema.memory import Memory
 from perfdoctor.schema.observation import OF_THE_RUN, Observation, Target
-from perfdoctor.schema.recording import Recording
+from perfdoctor.schema.recording import KNOWN, Recording
 from perfdoctor.schema.run import CompileCache, Failure, Setting
 from perfdoctor.schema.surroundings import Gpu, Load
 
@@ -63,10 +63,17 @@ class Watched:
 
 
 def observe(
-    target: Target, launch: Launch, ward: Ward, limit_s: float, say: Callable[[str], None]
+    target: Target,
+    launch: Launch,
+    ward: Ward,
+    limit_s: float,
+    say: Callable[[str], None],
+    capture_to: Path | None = None,
 ) -> Observation:
     """Probe jax, then run the target once under the agent; takes `limit_s` at most, or so much
     longer as a program takes that can only be killed.
+
+    `capture_to`: the folder in which one step is saved, to be replayed; None: none is.
     """
     until = time.monotonic() + limit_s - ENDING_S
     say("asking jax for its devices")
@@ -74,8 +81,9 @@ def observe(
     watched = Watched(None, None, None, failure)
     if failure is None:
         say("observing the run: compiling and warming up")
-        watched = watch(launch, ward, max(1.0, until - time.monotonic()), say)
+        watched = watch(launch, ward, max(1.0, until - time.monotonic()), say, capture_to)
     recording, digest = watched.recording, watched.digest
+    set_in_code = environment(recording.set_in_code) if recording else {}
     return Observation(
         schema="perfdoctor.observation/1",
         perfdoctor=__version__,
@@ -84,7 +92,8 @@ def observe(
         host=host(),
         gpus=gpus() if watched.gpus is None else watched.gpus,
         libraries=libraries(),
-        environment=environment(launch.env),
+        environment=environment({**launch.env, **set_in_code}),
+        set_in_code=tuple(set_in_code),
         backend=backend,
         failure=watched.failure,
         ended_s=watched.ended_s,
@@ -96,6 +105,7 @@ def observe(
         program=digest.program if digest else None,
         executable=digest.executable if digest else None,
         messages=tuple(recording.messages) if recording else None,
+        calls=recording.step_calls if recording else None,
         load=watched.load,
         threads=recording.threads if recording else None,
         memory=memory(recording) if recording and recording.window else None,
@@ -106,7 +116,9 @@ def observe(
 def reasons(watched: Watched) -> dict[str, str]:
     """Why each missing part is missing."""
     if watched.digest is not None:
-        return dict(watched.digest.not_measured)
+        recording = watched.recording
+        failed = recording.capture_failure if recording else None
+        return dict(watched.digest.not_measured) | ({"calls": failed} if failed else {})
     if watched.failure is None:
         return dict.fromkeys(OF_THE_RUN, watched.ended or "nothing was recorded")
     why = f"the run failed: {watched.failure.message}"
@@ -116,7 +128,13 @@ def reasons(watched: Watched) -> dict[str, str]:
     return dict.fromkeys(parts, why)
 
 
-def watch(launch: Launch, ward: Ward, limit_s: float, say: Callable[[str], None]) -> Watched:
+def watch(
+    launch: Launch,
+    ward: Ward,
+    limit_s: float,
+    say: Callable[[str], None],
+    capture_to: Path | None,
+) -> Watched:
     """Run the target under the agent, and understand what it recorded."""
     folder = ward.folder()
     env = injected(
@@ -125,6 +143,7 @@ def watch(launch: Launch, ward: Ward, limit_s: float, say: Callable[[str], None]
         folder=str(folder),
         steady_within_s=max(0.0, limit_s - 2 * WINDOW_S - READING_S),
         window_s=WINDOW_S,
+        capture_to=str(capture_to) if capture_to else None,
     )
     start, began = time.monotonic(), time.time()
     with (folder / "log").open("wb") as log:
@@ -144,7 +163,8 @@ def watch(launch: Launch, ward: Ward, limit_s: float, say: Callable[[str], None]
     following.read_the_rest()
     digest = following.digest
     recording = read_recording(folder)
-    failure = None if following.asked and following.number else why_failed(folder, code, seconds)
+    has_seen = following.number > 0 or (digest is not None and digest.steps is not None)
+    failure = None if following.asked and has_seen else why_failed(folder, code, seconds)
     if (broken := folder / BROKEN).exists() and failure is None:
         message = f"it could not be observed: {broken.read_text().splitlines()[-1]}"
         failure = Failure(stage="run", kind="raised", message=message, seconds=seconds)
@@ -200,7 +220,7 @@ class Following:
         recorded = (self._folder / "recording.json").exists()
         if recorded and (self.number == 0 or self._has(RECORDED)):
             self._say("reading the trace")
-            newest = digested(self._folder, self._ward)
+            newest = digested(self._folder, self._ward, self._until)
             if self.digest is None or (newest is not None and newest.steps is not None):
                 self.digest = newest
 
@@ -223,7 +243,7 @@ class Following:
     def _read(self) -> None:
         """Understand a window, and decide whether it was enough."""
         self._say("reading the trace")
-        self.digest = digested(self._folder, self._ward)
+        self.digest = digested(self._folder, self._ward, self._until)
         self.number += 1
         next_s = self.digest.next_window_s if self.digest else None
         left_s = self._until - time.monotonic() - READING_S
@@ -234,7 +254,8 @@ class Following:
             return
         self._say("observing the run: too little was seen, looking longer")
         answer = self._folder / AGAIN.format(self.number)
-        write_whole(answer, f"{min(next_s, left_s)}".encode())
+        known = KNOWN if self.digest and self.digest.is_step_known else ""
+        write_whole(answer, f"{min(next_s, left_s)} {known}".encode())
 
     def _ask_to_stop(self) -> None:
         """As Ctrl-C would: by the agent, which keeps the traceback to itself, if it is there."""
@@ -289,14 +310,20 @@ def read_recording(folder: Path) -> Recording | None:
         return None
 
 
-def digested(folder: Path, ward: Ward) -> Digest | None:
-    """Have the recording understood by a process that may load jaxlib."""
+def digested(folder: Path, ward: Ward, until: float) -> Digest | None:
+    """Have the recording understood by a process that may load jaxlib.
+
+    `until`: instant of time.monotonic() at which that is given up: a trace of millions of events.
+    """
     with (folder / "log").open("ab") as log:
         child = ward.spawn(
             python_module("perfdoctor.observe.digest", str(folder)), stdout=log, stderr=log
         )
-        child.wait()
-        ward.end(child)
+        try:
+            child.wait(max(READING_S, until - time.monotonic()))
+        except psutil.TimeoutExpired:
+            log.write(b"the budget ended before its trace was read; give it more\n")
+        ward.end(child, grace_s=0.1)
     try:
         return msgspec.json.decode((folder / "digest.json").read_bytes(), type=Digest)
     except OSError:

@@ -1,13 +1,20 @@
 """From outcomes and trials to verdicts, and their order."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from perfdoctor.schema.fix import Fix, Gain, Tried
 from perfdoctor.schema.report import Evidence, Finding, Kind, Outcome
 
 Trials = Sequence[tuple[Tried, Gain | None]]
 """What was tried, the best first, each with the gain that it showed, if it could be run."""
+
+CONSEQUENCES = {
+    "compile-cache": ("recompilation", "missing-jit", "debug-flags"),
+    "recompilation": ("debug-flags",),
+}
+"""By check, others whose finding explains its own: a program that is compiled in each step, or
+operation by operation, compiles long; and of single operations some compile again and again."""
 
 
 @dataclass(frozen=True)
@@ -20,11 +27,13 @@ class Verdict:
     evidence: tuple[Evidence, ...] = ()
     fix: Fix | None = None
     gain: Gain | None = None
+    remaining: Gain | None = None
+    """What its fix gains on top of those of the better findings, where that was measured."""
 
     @property
     def measured(self) -> bool:
-        """Whether its gain was measured."""
-        return self.gain is not None and self.gain.basis == "measured"
+        """Whether its gain was measured, on the target or on its captured step."""
+        return self.gain is not None and self.gain.basis != "estimated"
 
     def finding(self, rank: int) -> Finding:
         """Its entry in the report."""
@@ -36,31 +45,52 @@ class Verdict:
             evidence=self.evidence,
             fix=fix,
             gain=self.gain,
+            remaining_gain=self.remaining,
         )
 
 
 def judge(check: str, outcome: Outcome, trials: Trials, min_gain: float) -> Verdict:
     """A measurement decides where there is one, the estimate where there is none.
 
-    An issue without any gain stays one: nothing runs, so nothing could be measured.
+    An issue without any gain stays one: nothing runs, so nothing could be measured. One whose fix
+    gains nothing on top of those of others has the same cause as they.
     """
+    after = next(((tried, gain) for tried, gain in trials if tried.after), None)
+    trials = [each for each in trials if not each[0].after and decides(*each, min_gain)]
     if outcome.kind not in ("issue", "hint"):
         return Verdict(check, outcome.kind, outcome.summary, outcome.evidence)
     fix = outcome.fixes[0] if outcome.fixes else None
     gain, kind, summary = outcome.gain, outcome.kind, with_failures(outcome.summary, trials)
     if trials and trials[0][1] is not None:
         fix, gain = trials[0][0].fix, trials[0][1]
-        kind = "issue" if worth(gain, min_gain) else "hint"
+        kind = "issue" if gain.is_worth(fix.least_gain(min_gain)) else "hint"
         if kind == "hint":
             summary += f"; tried {fix.how}: no reliable gain ({interval(gain)})"
-    elif kind == "issue" and gain is not None and not worth(gain, min_gain):
+    elif kind == "issue" and gain is not None and not gain.is_worth(min_gain):
         kind = "hint"
-    return Verdict(check, kind, summary, outcome.evidence, fix, gain)
+    verdict = Verdict(check, kind, summary, outcome.evidence, fix, gain)
+    tried, remaining = after or (None, None)
+    return (
+        with_remainder(verdict, tried.after, remaining, min_gain)
+        if tried and remaining
+        else verdict
+    )
 
 
-def worth(gain: Gain, min_gain: float) -> bool:
-    """Whether a gain is both reliable and large enough to report; `min_gain` 0.05 is 5 %."""
-    return gain.low > 1 and gain.speedup >= 1 + min_gain
+def decides(tried: Tried, gain: Gain | None, min_gain: float) -> bool:
+    """Whether a trial has a say: one that is only an estimate confirms, and does not refute."""
+    return tried.basis != "estimated" or (gain is not None and gain.is_worth(min_gain))
+
+
+def with_remainder(
+    verdict: Verdict, after: Sequence[str], remaining: Gain, min_gain: float
+) -> Verdict:
+    """What a fix gains on top of those of the checks `after`; without, the cause is the same."""
+    if verdict.kind != "issue" or remaining.is_worth(min_gain):
+        return replace(verdict, remaining=remaining)
+    causes = " and ".join(after)
+    why = f"after the fix of {causes} it gains no more ({interval(remaining)})"
+    return replace(verdict, kind="hint", summary=f"{verdict.summary}; {why}", remaining=remaining)
 
 
 def interval(gain: Gain) -> str:
@@ -75,6 +105,29 @@ def with_failures(summary: str, trials: Trials) -> str:
 
 
 def ranked(verdicts: Iterable[Verdict]) -> list[Verdict]:
-    """The issues: first what keeps the run from running, then by the gain's lower bound."""
+    """The issues: first what keeps the run from running, then by the gain's lower bound; what makes
+    a launch quicker, and no step, comes after all others.
+    """
     issues = [verdict for verdict in verdicts if verdict.kind == "issue"]
-    return sorted(issues, key=lambda v: -v.gain.low if v.gain else float("-inf"))
+
+    def place(verdict: Verdict) -> tuple[bool, float]:
+        change = verdict.fix.change if verdict.fix else None
+        of_the_launch = change is not None and change.speeds_up == "launch"
+        return of_the_launch, -verdict.gain.low if verdict.gain else float("-inf")
+
+    return sorted(issues, key=place)
+
+
+def told_once(verdicts: Iterable[Verdict]) -> list[Verdict]:
+    """Without the findings that are another one's consequence."""
+    verdicts = list(verdicts)
+    found = {verdict.check for verdict in verdicts if verdict.kind == "issue"}
+
+    def told(verdict: Verdict) -> Verdict:
+        causes = [cause for cause in CONSEQUENCES.get(verdict.check, ()) if cause in found]
+        if not causes or verdict.kind not in ("issue", "hint"):
+            return verdict
+        summary = f"{verdict.summary}; a consequence of {causes[0]}"
+        return replace(verdict, kind="ok", summary=summary, fix=None, gain=None)
+
+    return [told(verdict) for verdict in verdicts]

@@ -45,7 +45,7 @@ def environment(observation: Observation) -> dict[str, Any]:
 
 def steps(observation: Observation) -> dict[str, Any] | None:
     """What a step took, and what of it the device was waiting for."""
-    seen = observation.steps
+    seen, alone = observation.steps, observation.alone
     if seen is None:
         return None
     return {
@@ -54,6 +54,11 @@ def steps(observation: Observation) -> dict[str, Any] | None:
         "count": seen.count,
         "left_out": seen.left_out,
         "time_ms": seen.time_ms,
+        "untraced_ms": observation.calls.time_ms if observation.calls else None,
+        "alone_ms": alone.alone_ms if alone else None,
+        "emulated_ms": alone.emulated_ms if alone else None,
+        "made_up": list(alone.made) if alone else None,
+        "not_replayed": observation.not_measured.get("alone"),
         "median_ms": seen.median_ms,
         "p95_ms": seen.p95_ms,
         "outliers": seen.outliers,

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from perfdoctor.report.rank import interval
 from perfdoctor.schema.fix import Fix, Gain
-from perfdoctor.schema.report import CheckResult, Kind, Report
+from perfdoctor.schema.report import CheckResult, Finding, Kind, Report
 
 BAR_WIDTH = 48
 OFTEN, MOST_CALLS = 0.5, 4
@@ -30,6 +30,12 @@ INKS = {
     "other": ("▞", "blue"),
 }
 """How the parts of a step are drawn."""
+BASES = {
+    "measured": "measured",
+    "replayed": "measured on the step alone",
+    "estimated": "estimated",
+}
+"""Where a gain is from, in words."""
 GROUPS: dict[Kind, str] = {
     "ok": "well",
     "hint": "hint",
@@ -51,7 +57,7 @@ def render(report: Report, *, verbose: bool = False, width: int = 100, colour: b
     )
     console.print(Text(heading(report), style="dim"))
     console.print()
-    console.print(Text(sentence(report), style="bold"))
+    console.print(Text(f"{distance(report.steps)}{sentence(report)}", style="bold"))
     console.print()
     if report.findings:
         console.print(table(report, width), soft_wrap=True)
@@ -78,8 +84,20 @@ def heading(report: Report) -> str:
     return f"perfdoctor {report.perfdoctor} · check {report.target.name} · {place} · jax {jax}"
 
 
+def distance(steps: dict[str, Any] | None) -> str:
+    """How far the run is from what its own step can do here, if that is known."""
+    if steps is None or steps.get("alone_ms") is None or not steps.get("untraced_ms"):
+        return ""
+    taken_ms, alone_ms = steps["untraced_ms"], steps["alone_ms"]
+    share = min(1.0, alone_ms / taken_ms)
+    return (
+        f"A step takes {taken_ms:.3g} ms in this run and {alone_ms:.3g} ms alone: the run trains "
+        f"at {share:.0%} of what its own step can do here. "
+    )
+
+
 def sentence(report: Report) -> str:
-    """The report in one sentence."""
+    """What was found, in one sentence."""
     count = len(report.findings)
     if count == 0:
         unseen = [c for c in report.checks if c.outcome in ("not-measured", "crashed")]
@@ -92,11 +110,13 @@ def sentence(report: Report) -> str:
     if first.gain is None:
         return f"{causes}, the first keeps the training from running as it could: {first.check}."
     gain = report.combined_gain or first.gain
-    speed = f"This run trains at {1 / gain.speedup:.0%} of the speed that it could have here."
+    speed = ""
+    if not distance(report.steps):
+        speed = f"This run trains at {1 / gain.speedup:.0%} of the speed that it could have here. "
     which = (
         "its fix" if count == 1 else "all fixes together" if report.combined_gain else "the first"
     )
-    return f"{speed} {causes}, {which}: {interval(gain)}, {gain.basis}."
+    return f"{speed}{causes}, {which}: {interval(gain)}, {BASES[gain.basis]}."
 
 
 def why(unseen: list[CheckResult]) -> str:
@@ -109,7 +129,7 @@ def table(report: Report, width: int) -> Text:
     time_ms = report.steps["time_ms"] if report.steps else None
     rows = [("#", "cause", "costs a step", "its fix gains")]
     for each in report.findings:
-        rows.append((str(each.rank), each.check, cost(each.gain, time_ms), gain_text(each.gain)))
+        rows.append((str(each.rank), each.check, cost(each, time_ms), gain_text(each.gain)))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     cells = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
     text = Text(f" {cells[0]}  how\n", style="dim")
@@ -117,7 +137,8 @@ def table(report: Report, width: int) -> Text:
         text.append(f" {row}", style="not dim bold")
         text.append(f"  {finding.fix.how}\n", style="not dim green")
         text.append(indented(f"{finding.summary}", width), style="not dim")
-        text.append(indented(f"→ {finding.fix.summary}{caution(finding.fix)}", width), style="dim")
+        advice = f"→ {finding.fix.summary}{caution(finding.fix)}{remainder(finding)}"
+        text.append(indented(advice, width), style="dim")
     return text
 
 
@@ -133,17 +154,26 @@ def caution(fix: Fix) -> str:
     ]
 
 
-def cost(gain: Gain | None, time_ms: float | None) -> str:
-    """The part of a step that the fix would save, for the same number of samples."""
+def remainder(finding: Finding) -> str:
+    """What it gains once the fixes of the better findings are made."""
+    remaining = finding.remaining_gain
+    return f"; {interval(remaining)} on top of the fixes above" if remaining else ""
+
+
+def cost(finding: Finding, time_ms: float | None) -> str:
+    """The part of a step, or of a launch, that the fix saves for the same number of samples."""
+    gain, change = finding.gain, finding.fix.change
     if gain is None or time_ms is None:
         return ""
     share = 1 - 1 / gain.speedup
+    if change is not None and change.speeds_up == "launch":
+        return f"of a launch  {share:.0%}"
     return f"{time_ms * share:.1f} ms  {share:.0%}"
 
 
 def gain_text(gain: Gain | None) -> str:
     """The gain with its interval and where it comes from."""
-    return "" if gain is None else f"{interval(gain)} {gain.basis}"
+    return "" if gain is None else f"{interval(gain)} {BASES[gain.basis]}"
 
 
 def bar(steps: dict[str, Any]) -> Text:
@@ -162,6 +192,12 @@ def bar(steps: dict[str, Any]) -> Text:
             text.append(f" {ink} ", style=style)
             text.append(f"{name} {value:.2f} ms {value / total:.0%}  ")
     text.append(f"\n    {scatter(steps)}", style="dim")
+    if steps.get("made_up"):
+        names = ", ".join(steps["made_up"][:MOST_CALLS])
+        text.append(f"\n    replayed with made-up values, too large to save: {names}", style="dim")
+    if steps.get("not_replayed"):
+        why = f"nothing was measured on the step alone: {steps['not_replayed']}"
+        text.append(f"\n    {why}", style="dim")
     for name, value in parts.items():
         if value >= WORTH_A_LINE * total and (where := busiest(steps, name)):
             text.append(f"\n    {name}: {where}", style="dim")

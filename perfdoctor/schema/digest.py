@@ -18,3 +18,5 @@ class Digest(Struct, frozen=True, kw_only=True):
     """Why a part is None."""
     next_window_s: float | None = None
     """Where the window showed too little: how long the next one should be."""
+    is_step_known: bool = False
+    """Whether the steps are those whose calls were timed and probed."""

@@ -5,6 +5,9 @@ from typing import Literal
 from msgspec import Struct
 
 Scalar = bool | int | float | str
+LEAST_FOR_WORK = 0.25
+"""Gain from which on a fix is worth more than a line: one that changes what is trained costs a
+search for other hyper-parameters, one that is to be worked out costs a day; a choice."""
 Speeds = Literal["steps", "launch"]
 
 
@@ -25,6 +28,12 @@ class Change(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Let a script's own gc.collect() do nothing once it is set up."""
     cores: tuple[int, ...] = ()
     """Cores that a script may run on; none: as without the change."""
+    step: dict[str, Scalar] = {}
+    """About the step as it is replayed alone: `loading` ("thread", "process", "nowhere"), `waits`
+    (share of the steps), `resident` ("state", "all"), `donated`, `collecting` (0), `compiled`
+    ("once"), `program` ("float32", "inexact", "no-callbacks")."""
+    is_bound: bool = False
+    """Whether it shows what can be gained at most, and how is still to be worked out."""
     speeds_up: Speeds = "steps"
     """What gets faster, and so what a trial measures: the steps, or a whole run from its start."""
 
@@ -39,6 +48,12 @@ class Fix(Struct, frozen=True, kw_only=True):
     changes_results: Literal["no", "numerics", "training"] = "no"
     """Whether the trained model may differ: by rounding, or as by another hyper-parameter."""
 
+    def least_gain(self, min_gain: float) -> float:
+        """What it must gain to be worth a finding: more where it takes more than a line."""
+        is_bound = self.change is not None and self.change.is_bound
+        costs_more = is_bound or self.changes_results == "training"
+        return max(min_gain, LEAST_FOR_WORK) if costs_more else min_gain
+
 
 class Tried(Struct, frozen=True, kw_only=True):
     """What trying a fix showed."""
@@ -50,6 +65,14 @@ class Tried(Struct, frozen=True, kw_only=True):
     """For each pair of live processes, slice by slice: log of changed over unchanged throughput."""
     failure: str | None = None
     """Why it could not be run (any more)."""
+    basis: Literal["measured", "replayed", "estimated"] = "measured"
+    """On the target itself; on its captured step; or on one whose time is not near enough to the
+    target's to count as a measurement."""
+    after: tuple[str, ...] = ()
+    """Checks whose fixes were in place on both sides: what is gained on top of them."""
+    emulation_error: float | None = 0.0
+    """Of a replay: the logarithm of the emulated step time over the observed one; None where the
+    unchanged step could not be replayed, and what was observed is in its place."""
 
 
 class Gain(Struct, frozen=True, kw_only=True):
@@ -58,4 +81,13 @@ class Gain(Struct, frozen=True, kw_only=True):
     speedup: float
     low: float
     high: float
-    basis: Literal["measured", "estimated"]
+    basis: Literal["measured", "replayed", "estimated"]
+
+    def is_worth(self, min_gain: float) -> bool:
+        """Whether it is both reliable and large enough to report; `min_gain` 0.05 is 5 %.
+
+        Where it was not measured on the target itself, it must be so large even at its low end:
+        what a replay does not have, or a timeline does not show, may be in the fix's way.
+        """
+        reliable = self.low > 1 if self.basis == "measured" else self.low >= 1 + min_gain
+        return reliable and self.speedup >= 1 + min_gain

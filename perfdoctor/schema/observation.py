@@ -7,6 +7,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from perfdoctor.schema.calls import Alone, StepCalls
 from perfdoctor.schema.fix import Tried
 from perfdoctor.schema.memory import Memory
 from perfdoctor.schema.program import Executable, Program
@@ -32,6 +33,7 @@ OF_THE_RUN = (
     "program",
     "executable",
     "messages",
+    "calls",
     "load",
     "threads",
     "memory",
@@ -61,6 +63,8 @@ class Observation(Struct, frozen=True, kw_only=True):
     libraries: Libraries | None = None
     environment: dict[str, str] = {}
     """Environment variables in force that bear on performance."""
+    set_in_code: tuple[str, ...] = ()
+    """Those of them that the program's own code has set."""
     backend: Backend | None = None
     failure: Failure | None = None
     ended_s: float | None = None
@@ -74,6 +78,8 @@ class Observation(Struct, frozen=True, kw_only=True):
     executable: Executable | None = None
     messages: tuple[str, ...] | None = None
     """Warnings of JAX during the run that bear on performance (donation), each once."""
+    calls: StepCalls | None = None
+    alone: Alone | None = None
     load: Load | None = None
     threads: Threads | None = None
     memory: Memory | None = None

@@ -127,5 +127,8 @@ class Executable(Struct, frozen=True, kw_only=True):
     """How often each target is called: __cudnn$convForward, xla_ffi_python_cpu_callback, …"""
     copied_bytes: int
     """Written by plain copies, a step."""
+    axis_shares: dict[int, float] = {}
+    """By the length of an axis, if it is over 2048: of the time of all operations, the share of
+    those that read or write an array with such an axis; told where a trace names operations."""
     hlo: str = ""
     """Hash of the optimised program without what names files and lines."""

@@ -5,11 +5,15 @@ Instants are Unix time in nanoseconds, so that they can be laid beside the profi
 
 from msgspec import Struct, field
 
+from perfdoctor.schema.calls import StepCalls
 from perfdoctor.schema.memory import DeviceMemory, LiveArrays, MemorySample
 from perfdoctor.schema.run import Threads
 
 Frame = tuple[str, int, str]
 """file, line, function"""
+
+KNOWN = "known"
+"""The doctor's word with the length of a next window: the calls of the step need no second look."""
 
 
 class CompileEvent(Struct, kw_only=True):
@@ -81,6 +85,8 @@ class Recording(Struct, kw_only=True):
     gc_thresholds: tuple[int, int, int] = (0, 0, 0)
     settings: dict[str, bool | int | float | str | None] = field(default_factory=dict)
     """JAX settings in force at the end of the window."""
+    set_in_code: dict[str, str] = field(default_factory=dict)
+    """Environment variables that the program had set itself when it computed first."""
     devices: int = 1
     """Local devices of the default backend."""
     cache_hits: int = 0
@@ -97,6 +103,9 @@ class Recording(Struct, kw_only=True):
     """Folders of the program's own code; what else is installed belongs to libraries."""
     programs: str = ""
     """The folder that JAX wrote the programs to, as StableHLO."""
+    step_calls: StepCalls | None = None
+    capture_failure: str | None = None
+    """Why the calls of a step were not told, or no step was saved."""
     messages: list[str] = field(default_factory=list)
     """Warnings of JAX that bear on performance, each once."""
     swapped_bytes: int = 0

@@ -43,6 +43,8 @@ class Finding(Struct, frozen=True, kw_only=True):
     evidence: tuple[Evidence, ...]
     fix: Fix
     gain: Gain | None
+    remaining_gain: Gain | None = None
+    """What its fix still gains once those of the better findings are made; None: not measured."""
 
 
 class CheckResult(Struct, frozen=True, kw_only=True):

@@ -7,6 +7,10 @@ from typing import Literal
 
 from msgspec import Struct
 
+CONTROL_FLOW = ("scan", "while", "cond")
+"""As JAX names them where they are compiled by themselves: `jax.lax.scan` outside of `jit` is
+compiled at each call whose body is made anew."""
+
 
 class Failure(Struct, frozen=True, kw_only=True):
     """Why a run ended before it could be observed."""
@@ -36,6 +40,11 @@ class Compile(Struct, frozen=True, kw_only=True):
     """Of `seconds`, XLA's part, which a persistent cache would save."""
     reason: str | None = None
     """What JAX says of why it traced the function."""
+
+    @property
+    def is_control_flow(self) -> bool:
+        """Whether it is JAX's own control flow that was called outside of any jitted function."""
+        return self.function in CONTROL_FLOW
 
 
 class CompileCache(Struct, frozen=True, kw_only=True):

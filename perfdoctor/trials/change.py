@@ -16,12 +16,14 @@ def merged(changes: list[Change]) -> Change:
     folders: dict[str, None] = {}
     settings: dict[str, Scalar] = {}
     cores: tuple[int, ...] = ()
+    step: dict[str, Scalar] = {}
     for change in changes:
         env.update(change.env)
         workload.update(change.workload)
         folders.update(dict.fromkeys(change.folders))
         settings.update(change.settings)
         cores = change.cores or cores
+        step.update(change.step)
     return Change(
         env=env,
         workload=workload,
@@ -30,7 +32,13 @@ def merged(changes: list[Change]) -> Change:
         gc_freeze=any(change.gc_freeze for change in changes),
         gc_skip_collect=any(change.gc_skip_collect for change in changes),
         cores=cores,
+        step=step,
     )
+
+
+def go_together(changes: list[Change]) -> bool:
+    """Whether no two of them want another program of the replayed step."""
+    return len({change.step["program"] for change in changes if "program" in change.step}) < 2
 
 
 def changed_workload(workload: Workload, change: Change) -> Workload:

@@ -9,7 +9,7 @@ import psutil
 
 from perfdoctor.processes import Ward, out_of_memory
 from perfdoctor.schema.launch import Launch
-from perfdoctor.trials.live import PlayerEnded
+from perfdoctor.trials.live import WorkerEnded
 
 ROUNDS = 3
 """Runs of each: the fewest from which their scatter can be told."""
@@ -19,11 +19,11 @@ def play_launches(ward: Ward, unchanged: Launch, changed: Launch, until: float) 
     """Log ratios of the time that a run takes from start to end, unchanged over changed.
 
     The changed program runs once before, to fill what it may keep for later runs. `until`: instant
-    of time.monotonic() at which the last run must have ended. Raises PlayerEnded.
+    of time.monotonic() at which the last run must have ended. Raises WorkerEnded.
     """
     needed_s = (1 + 2 * ROUNDS) * run_s(ward, changed, until)
     if time.monotonic() + needed_s > until:
-        raise PlayerEnded(f"its gain takes {needed_s:.0f} s to measure; give a longer --budget")
+        raise WorkerEnded(f"its gain takes {needed_s:.0f} s to measure; give a longer --budget")
     ratios: list[float] = []
     for _ in range(ROUNDS):
         order = [unchanged, changed]
@@ -49,11 +49,11 @@ def run_s(ward: Ward, launch: Launch, until: float) -> float:
         code = child.wait(max(0.1, until - start))
         seconds = time.monotonic() - start
     except psutil.TimeoutExpired:
-        raise PlayerEnded("the budget ended before its gain could be measured") from None
+        raise WorkerEnded("the budget ended before its gain could be measured") from None
     finally:
         ward.end(child, grace_s=0.5)
         lines = (folder / "log").read_text(errors="replace").strip().splitlines()
         ward.discard(folder)
     if code != 0:
-        raise PlayerEnded(out_of_memory(lines) or (lines or [f"ended with status {code}"])[-1])
+        raise WorkerEnded(out_of_memory(lines) or (lines or [f"ended with status {code}"])[-1])
     return seconds

@@ -11,11 +11,11 @@ from perfdoctor.schema.launch import Launch
 KILLED = -9
 
 
-class PlayerEnded(Exception):
-    """The process ended, or did not answer, when it was to run; the message says why."""
+class WorkerEnded(Exception):
+    """The process ended when it was to run, or its change can't be made; the message says why."""
 
 
-class OutOfTime(PlayerEnded):
+class OutOfTime(WorkerEnded):
     """It lives, but the budget does not suffice for what it was to do."""
 
 
@@ -26,12 +26,12 @@ class Live:
         self._ward = ward
         self._folder = ward.folder()
 
-    def _start(self, launch: Launch, env: dict[str, str], **streams: Any) -> None:
+    def _start(self, launch: Launch, **streams: Any) -> None:
         """Launch it; what it writes goes to its log, but for other `streams`."""
         with self._log.open("wb") as log:
             self._child = self._ward.spawn(
                 [sys.executable, *launch.command],
-                env=env,
+                env=launch.env,
                 cwd=launch.folder,
                 **{"stdout": log, "stderr": log, **streams},
             )
@@ -48,13 +48,13 @@ class Live:
     def _log(self) -> Path:
         return self._folder / "log"
 
-    def _why_ended(self) -> PlayerEnded:
+    def _why_ended(self) -> WorkerEnded:
         """What its log, its own note and its status say."""
         code, raised = self._child.returncode, self._folder / RAISED
         lines = [line for line in self._log.read_text(errors="replace").splitlines() if line]
         lines += [raised.read_text()] if raised.exists() else []
         if exhausted := out_of_memory(lines):
-            return PlayerEnded(f"out of memory: {exhausted}")
+            return WorkerEnded(f"out of memory: {exhausted}")
         if code == KILLED:
-            return PlayerEnded("killed, as the kernel does when memory runs out")
-        return PlayerEnded(lines[-1] if lines else f"ended with status {code}")
+            return WorkerEnded("killed, as the kernel does when memory runs out")
+        return WorkerEnded(lines[-1] if lines else f"ended with status {code}")

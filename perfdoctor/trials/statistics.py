@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from statistics import fmean, stdev
+from typing import Literal
 
 from scipy.special import ndtri, stdtrit
 
@@ -13,6 +14,12 @@ LOOKS = 3
 """How often a trial may look at its result before it stops; the interval pays for all looks."""
 LEVEL = 1 - 0.05 / LOOKS / 2
 """Quantile of a two-sided 95 % interval, Bonferroni over the looks."""
+FAITHFUL = 0.1
+"""A replayed step may take so much more or less than the observed one; else what is gained on it
+says nothing about the program. A choice, not a measurement."""
+MOST_BLURRED = 3.0
+"""Where a replay's error is as large as what a fix leaves of the step, its gain has no upper end;
+an interval that is wider than this says no more than one that is as wide."""
 LAUNCH_SD = 0.03
 """Standard deviation of the log ratio of two identical live processes, between launches.
 
@@ -38,11 +45,16 @@ def quantile(df: float = math.inf) -> float:
     return float(ndtri(LEVEL) if math.isinf(df) else stdtrit(df, LEVEL))
 
 
-def gain_of(pairs: Sequence[Sequence[float]]) -> Gain:
+def gain_of(
+    pairs: Sequence[Sequence[float]],
+    basis: Literal["measured", "replayed", "estimated"] = "measured",
+    emulation_error: float | None = 0.0,
+) -> Gain:
     """The gain that pairs of live processes show.
 
     `pairs`: for each pair, the log ratios of throughput, changed over unchanged, slice by slice.
     A pair is one estimate; beside the noise of its slices it carries that of its launch.
+    `emulation_error`: see `blurred`.
     """
     estimates = [trimmed_mean(slices) for slices in pairs]
     count = len(estimates)
@@ -50,12 +62,34 @@ def gain_of(pairs: Sequence[Sequence[float]]) -> Gain:
     within = sum((quantile(df) * error) ** 2 for _, error, df in estimates)
     between = count * (quantile() * LAUNCH_SD) ** 2
     half = math.sqrt(within + between) / count
+    low, high = blurred(math.exp(log_ratio), emulation_error)
     return Gain(
         speedup=math.exp(log_ratio),
-        low=math.exp(log_ratio - half),
-        high=math.exp(log_ratio + half),
-        basis="measured",
+        low=low * math.exp(-half),
+        high=high * math.exp(half),
+        basis=basis,
     )
+
+
+def blurred(gain: float, emulation_error: float | None) -> tuple[float, float]:
+    """Between what a gain on a replayed step lies on the program itself, lowest and highest.
+
+    `emulation_error`: the logarithm of the replayed step's time over the observed one's; None: it
+    could not be told, and may be as large as it is allowed to be.
+
+    What the replay has too much, or too little, may belong to what the fix leaves, or to what it
+    takes away; of the latter, at most as much as that is itself. So a fix that takes little away
+    gains little, and one that takes nearly all away may gain far more, or far less. With the
+    replayed step's time as the unit, `left` is what remains of it after the fix.
+    """
+    if emulation_error is None:
+        return gain / (1 + FAITHFUL), gain * (1 + FAITHFUL)
+    observed, left = math.exp(-emulation_error), 1 / gain
+    excess = 1 - observed
+    of_the_fix = math.copysign(min(abs(excess), abs(1 - left)), excess)
+    lefts = [max(left / MOST_BLURRED, left - excess + each) for each in (0.0, of_the_fix)]
+    gains = [observed / each for each in lefts]
+    return min(gain, *gains), max(gain, *gains)
 
 
 def clear(gain: Gain, min_gain: float) -> bool:

@@ -1,28 +1,30 @@
-"""The steps that a copy of a script has made, in memory that it shares with us.
+"""The steps that a worker has made, in memory that it shares with us: our side.
 
-Numbers of 64 bits: the calls so far, the compilations so far and what they took in nanoseconds;
-whether the copy is asked to rest, and since when it does; begin and end of the newest pauses, in
-which it was suspended where it was; and the instants of the newest calls; each of the last two in
-its place modulo what is kept. Instants are those of `time.monotonic_ns`.
+What the numbers mean, and how a worker writes them, says `perfdoctor.counters`.
 """
 
 import mmap
 from pathlib import Path
 
-STEPS, EVERY = "tally", "tally-of-all"
-"""Files in the folder of a copy: the calls of its step, and of all that it has jitted."""
-CALLS, COMPILES, COMPILING_NS, REST_AT, RESTS_SINCE_NS, PAUSES, FIRST_PAUSE = range(7)
-"""REST_AT: the number of calls after which it is to rest; 0 for never."""
-PAUSES_KEPT = 1 << 13
-"""A start of six minutes in turns of a twentieth of a second."""
-FIRST = FIRST_PAUSE + 2 * PAUSES_KEPT
-KEPT = 1 << 18
-"""Calls whose instants are kept: a slice of 10 s with steps of 40 µs."""
-SIZE_BYTES = 8 * (FIRST + KEPT)
+from perfdoctor.counters import (
+    CALLS,
+    COMPILES,
+    COMPILING_NS,
+    FIRST,
+    FIRST_PAUSE,
+    KEPT,
+    PAUSES,
+    PAUSES_KEPT,
+    REST_AT,
+    RESTS_SINCE_NS,
+    SAMPLES,
+    SIZE_BYTES,
+    paused_ns,
+)
 
 
 class Tally:
-    """Our side of it."""
+    """A file of counters, all of them zero at first."""
 
     def __init__(self, file: Path) -> None:
         file.write_bytes(b"")
@@ -45,6 +47,11 @@ class Tally:
     def compiling_s(self) -> float:
         """What tracing, lowering and compiling took so far."""
         return int(self._numbers[COMPILING_NS]) / 1e9
+
+    @property
+    def samples_per_step(self) -> int:
+        """As the worker tells them; 1 if it tells none."""
+        return int(self._numbers[SAMPLES]) or 1
 
     @property
     def rests_since_ns(self) -> int:
@@ -74,14 +81,3 @@ class Tally:
         """The instants of the calls from this number on, as far as they are kept; nanoseconds."""
         begin = max(0, call, self.calls - KEPT)
         return [int(self._numbers[FIRST + number % KEPT]) for number in range(begin, self.calls)]
-
-
-def paused_ns(numbers: memoryview, begin_ns: int, end_ns: int) -> int:
-    """How long the copy was suspended between two instants, as far as pauses are kept."""
-    found, count = 0, numbers[PAUSES]
-    for number in range(count - 1, max(0, count - PAUSES_KEPT) - 1, -1):
-        place = FIRST_PAUSE + 2 * (number % PAUSES_KEPT)
-        if numbers[place + 1] <= begin_ns:
-            break  # so did all before
-        found += max(0, min(end_ns, numbers[place + 1]) - max(begin_ns, numbers[place]))
-    return found

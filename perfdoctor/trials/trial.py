@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import msgspec
 
 from perfdoctor.schema.fix import Change, Fix, Gain, Speeds, Tried
-from perfdoctor.trials.live import PlayerEnded
+from perfdoctor.trials.change import go_together, merged
+from perfdoctor.trials.live import WorkerEnded
 from perfdoctor.trials.statistics import LOOKS, clear, gain_of
 
 PAIR_S = 14.0
@@ -15,7 +17,43 @@ PAIR_S = 14.0
 
 Play = Callable[[Change, float], list[float]]
 """Measures a change until an instant of time.monotonic() at most: log ratios of throughput, or of
-the time that runs take. Raises PlayerEnded, and ValidationError for a change that can't be made."""
+the time that runs take. Raises WorkerEnded, and ValidationError for a change that can't be made."""
+
+
+RUNNABLE = ("env", "workload", "folders", "settings", "gc_freeze", "gc_skip_collect", "cores")
+"""What can be changed about a program that is run again."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to measure changes: on the program itself, or on its captured step."""
+
+    play: Play
+    can: Callable[[Change], bool]
+    """Whether it can make a change."""
+    basis: Literal["measured", "replayed", "estimated"] = "measured"
+    emulation_error: float | None = 0.0
+    after: Callable[[Change], Play] | None = None
+    """Measures changes with another one in place on both sides; None if it can't."""
+    pair_s: float = PAIR_S
+    """What to expect of a pair."""
+
+
+def on_the_program(plays: Mapping[Speeds, Play], set_in_code: Sequence[str] = ()) -> list[Way]:
+    """The ways to measure what makes its steps, or its launch, faster.
+
+    `set_in_code`: environment variables that the program sets itself, whatever it is launched with.
+    """
+
+    def way(speeds_up: Speeds, play: Play) -> Way:
+        def can(change: Change) -> bool:
+            is_made = any(getattr(change, name) for name in RUNNABLE)
+            stays = is_made and not change.env.keys() & set(set_in_code)
+            return stays and change.speeds_up == speeds_up
+
+        return Way(play, can)
+
+    return [way(speeds_up, play) for speeds_up, play in plays.items()]
 
 
 @dataclass
@@ -23,76 +61,125 @@ class Trial:
     """A fix, and the pairs played with it so far."""
 
     fix: Fix
+    way: Way
     pairs: list[list[float]] = field(default_factory=list)
     failure: str | None = None
 
     @property
     def gain(self) -> Gain | None:
         """None if it could not be run."""
-        return gain_of(self.pairs) if self.pairs else None
+        return gain_of(self.pairs, self.way.basis, self.way.emulation_error) if self.pairs else None
 
 
 @dataclass
 class Laboratory:
     """Runs trials of one target within a deadline."""
 
-    plays: Mapping[Speeds, Play]
+    ways: Sequence[Way]
+    """The first of them that can make a change measures it."""
     deadline: float
     """Instant of time.monotonic()."""
     min_gain: float
     say: Callable[[str], None]
-    pair_s: float = PAIR_S
-    """What to expect of a pair: the longest so far, where one took longer than most do."""
+    longest_s: dict[str, float] = field(default_factory=dict)
+    """Of the pairs so far, by their basis."""
 
     def best_of(self, check: str, fixes: Sequence[Fix], ladder: bool) -> list[Tried]:
         """Tries the fixes that a machine can apply; the best one first, and measured well."""
         trials = self._each(fixes, ladder)
-        best = max(trials, key=speedup, default=None)
-        if best is None:
+        if not trials:
             return []
+        worth_it = [t for t in trials if speedup(t) >= 1 + t.fix.least_gain(self.min_gain)]
+        choice = worth_it or trials
+        best = max(choice, key=speedup)
+        if ladder:  # the lowest rung that is nearly as good
+            best = next(t for t in choice if speedup(t) * (1 + self.min_gain) >= speedup(best))
         self._confirm(best, among=len(trials))
         ordered = [best, *(trial for trial in trials if trial is not best)]
         return [record(check, trial) for trial in ordered]
 
     def together(self, change: Change) -> list[Tried]:
-        """Tries all fixes at once."""
+        """Tries all fixes at once, if one way can make all of them."""
         fix = Fix(summary="all fixes together", how="all fixes together", change=change)
         return self.best_of("", [fix], ladder=False)
+
+    def remaining(self, helped: Sequence[tuple[str, Fix]]) -> list[Tried]:
+        """What each fix but the first gains on top of those before it, as far as that can be told.
+
+        `helped`: checks and their fixes, the best first. One that gains nothing more had the same
+        cause, and is not in place for those after it.
+        """
+        found: list[Tried] = []
+        base: list[Change] = []
+        before: list[str] = []
+        for check, fix in helped:
+            change = fix.change
+            way = self._way(change) if change is not None else None
+            if change is None or way is None or way.after is None:
+                continue
+            if not go_together([*base, change]):
+                continue
+            if base and self._has_time(way):
+                on_top = replace(way, play=way.after(merged(base)))
+                trial = Trial(fix, on_top)
+                self._play(trial)
+                self._confirm(trial, among=1)
+                found.append(msgspec.structs.replace(record(check, trial), after=tuple(before)))
+                if trial.gain is not None and not trial.gain.is_worth(self.min_gain):
+                    continue
+            base.append(change)
+            before.append(check)
+        return found
 
     def once_more(self, tried: Tried) -> Tried:
         """With a second pair, if there was one only and there is time: its launch may have been a
         lucky one. Where that pair can't be run, as it was.
         """
         change = tried.fix.change
-        if change is None or len(tried.log_ratios) != 1 or not self._has_time():
-            return tried
-        trial = Trial(tried.fix, [list(pair) for pair in tried.log_ratios])
+        way = self._way(change) if change is not None and len(tried.log_ratios) == 1 else None
+        if way is None or way.basis != "measured" or not self._has_time(way):
+            return tried  # of a replay, the launch that was lucky is that of the observed run
+        trial = Trial(tried.fix, way, [list(pair) for pair in tried.log_ratios])
         self._play(trial)
         return record(tried.check, trial) if trial.failure is None else tried
+
+    def can(self, fix: Fix) -> bool:
+        """Whether there is a way to measure it."""
+        return fix.change is not None and self._way(fix.change) is not None
+
+    def _way(self, change: Change) -> Way | None:
+        return next((way for way in self.ways if way.can(change)), None)
 
     def _each(self, fixes: Sequence[Fix], ladder: bool) -> list[Trial]:
         """One pair for each fix; up a ladder for as long as the next rung is better."""
         trials: list[Trial] = []
         for fix in fixes:
-            if fix.change is None or not self._has_time():
+            way = self._way(fix.change) if fix.change is not None else None
+            if way is None or not self._has_time(way):
                 continue
             below = max((speedup(trial) for trial in trials), default=0.0)
-            trials.append(Trial(fix))
+            trials.append(Trial(fix, way))
             self._play(trials[-1])
-            if ladder and speedup(trials[-1]) < below * (1 + self.min_gain):
+            enough = below * (1 + self.min_gain)
+            if fix.changes_results == "training":  # the first rung has to be worth it too
+                enough = max(enough, 1 + fix.least_gain(self.min_gain))
+            if ladder and speedup(trials[-1]) < enough:
                 break
         return trials
 
     def _confirm(self, best: Trial, among: int) -> None:
         """More pairs until the answer is clear; a choice among several flatters: one at least."""
-        fewest = 1 if among == 1 else 2
-        while best.gain and not best.failure and len(best.pairs) < LOOKS and self._has_time():
-            if len(best.pairs) >= fewest and clear(best.gain, self.min_gain):
+        fewest = 1 if among == 1 or best.way.basis != "measured" else 2
+        while (
+            best.gain and not best.failure and len(best.pairs) < LOOKS and self._has_time(best.way)
+        ):
+            if len(best.pairs) >= fewest and clear(best.gain, best.fix.least_gain(self.min_gain)):
                 break
             self._play(best)
 
-    def _has_time(self) -> bool:
-        return time.monotonic() + self.pair_s <= self.deadline
+    def _has_time(self, way: Way) -> bool:
+        expected_s = max(way.pair_s, self.longest_s.get(way.basis, 0.0))
+        return time.monotonic() + expected_s <= self.deadline
 
     def _play(self, trial: Trial) -> None:
         change = trial.fix.change
@@ -100,10 +187,12 @@ class Laboratory:
         self.say(f"trying {trial.fix.how.splitlines()[0]} (pair {len(trial.pairs) + 1})")
         start = time.monotonic()
         try:
-            trial.pairs.append(self.plays[change.speeds_up](change, self.deadline))
-        except (PlayerEnded, msgspec.ValidationError) as error:
+            trial.pairs.append(trial.way.play(change, self.deadline))
+        except (WorkerEnded, msgspec.ValidationError) as error:
             trial.failure = str(error)
-        self.pair_s = max(self.pair_s, time.monotonic() - start)
+        took_s = time.monotonic() - start
+        basis = trial.way.basis
+        self.longest_s[basis] = max(took_s, self.longest_s.get(basis, 0.0))
 
 
 def speedup(trial: Trial) -> float:
@@ -114,4 +203,11 @@ def speedup(trial: Trial) -> float:
 def record(check: str, trial: Trial) -> Tried:
     """As plain data, to be kept with the observation."""
     pairs = tuple(tuple(pair) for pair in trial.pairs)
-    return Tried(check=check, fix=trial.fix, log_ratios=pairs, failure=trial.failure)
+    return Tried(
+        check=check,
+        fix=trial.fix,
+        log_ratios=pairs,
+        failure=trial.failure,
+        basis=trial.way.basis,
+        emulation_error=trial.way.emulation_error,
+    )

@@ -11,7 +11,7 @@ from perfdoctor.bench.decision import CONFIRMED_AFTER, LOOKS
 from perfdoctor.bench.pairs import Pair
 from perfdoctor.schema.benchmark import Comparison
 from perfdoctor.schema.errors import NothingMeasured
-from perfdoctor.trials.live import OutOfTime, PlayerEnded
+from perfdoctor.trials.live import OutOfTime, WorkerEnded
 from tests.bench.made import EXACT, launch
 
 
@@ -81,7 +81,7 @@ def test_nothing_is_claimed_where_the_control_fails() -> None:
 
 
 def until_it_breaks(
-    count: int, kind: type[PlayerEnded] = PlayerEnded, slower: float = 0.3
+    count: int, kind: type[WorkerEnded] = WorkerEnded, slower: float = 0.3
 ) -> Callable[[float], Pair]:
     """Plays so many pairs, then the process ends."""
     left = iter(range(count))

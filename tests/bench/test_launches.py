@@ -18,8 +18,8 @@ from perfdoctor.bench.launches import (
 )
 from perfdoctor.processes import Ward
 from perfdoctor.schema.launch import Launch
-from perfdoctor.trials.copies import Ran
-from perfdoctor.trials.live import PlayerEnded
+from perfdoctor.trials.live import WorkerEnded
+from perfdoctor.trials.worker import Ran
 
 TRAINING = """
 import jax, jax.numpy as jnp
@@ -112,5 +112,5 @@ def test_a_launch_is_timed_and_nothing_of_it_is_left(tmp_path: Path) -> None:
 def test_a_launch_that_ends_too_early_says_why(program: str, why: str, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(program)
     launch = Launch(("train.py",), dict(os.environ), tmp_path)
-    with Ward() as ward, pytest.raises(PlayerEnded, match=why):
+    with Ward() as ward, pytest.raises(WorkerEnded, match=why):
         measured(ward, Side(launch, "step"), time.monotonic() + LIMIT_S)

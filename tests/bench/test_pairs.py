@@ -22,8 +22,8 @@ from perfdoctor.bench.pairs import (
 )
 from perfdoctor.processes import Ward
 from perfdoctor.schema.launch import Launch
-from perfdoctor.trials.copies import Ran
-from perfdoctor.trials.live import PlayerEnded
+from perfdoctor.trials.live import WorkerEnded
+from perfdoctor.trials.worker import Ran
 from tests.bench.made import launch
 from tests.bench.test_launches import FOR_EVER, LIMIT_S, TRAINING
 
@@ -124,7 +124,7 @@ def test_so_does_a_slice_without_a_step() -> None:
     slices, calls = made([[10.0] * 10] * 6)
     slices.append(Ran(10**11, 10**11 + 6 * 10**8, 0))
     assert step_log(slices, calls, 1)[0] == pytest.approx(math.log(0.02))
-    with pytest.raises(PlayerEnded, match="no step in 1 s"):
+    with pytest.raises(WorkerEnded, match="no step in 1 s"):
         step_log([Ran(0, 10**9, 0)], [], 1)
 
 
@@ -166,11 +166,11 @@ def test_more_work_is_seen_as_slower_and_nothing_is_left(tmp_path: Path) -> None
 
 def test_a_side_that_ends_says_why(tmp_path: Path) -> None:
     broken = side(tmp_path, "broken.py", TRAINING + "step(x)\nraise ValueError('no data')")
-    with Ward() as ward, pytest.raises(PlayerEnded, match="no data"):
+    with Ward() as ward, pytest.raises(WorkerEnded, match="no data"):
         play(ward, side(tmp_path, "old.py", FOR_EVER), broken, time.monotonic() + LIMIT_S)
 
 
 def test_a_step_that_the_program_did_not_jit_can_not_be_compared(tmp_path: Path) -> None:
     other = Side(side(tmp_path, "old.py", FOR_EVER).launch, "no_such_step")
-    with Ward() as ward, pytest.raises(PlayerEnded, match="no function that the program"):
+    with Ward() as ward, pytest.raises(WorkerEnded, match="no function that the program"):
         play(ward, other, other, time.monotonic() + LIMIT_S)

@@ -26,7 +26,7 @@ from perfdoctor.schema.benchmark import Benchmark, LaunchRecord
 from perfdoctor.schema.errors import NothingMeasured
 from perfdoctor.schema.launch import Launch
 from perfdoctor.schema.run import Failure
-from perfdoctor.trials.live import OutOfTime, PlayerEnded
+from perfdoctor.trials.live import OutOfTime, WorkerEnded
 from tests.bench.made import benchmark, launch
 from tests.recorded import recorded
 
@@ -36,7 +36,7 @@ FAR_S = 1000.0
 
 
 def measuring(
-    monkeypatch: pytest.MonkeyPatch, *answers: LaunchRecord | PlayerEnded, takes_s: float = 1.0
+    monkeypatch: pytest.MonkeyPatch, *answers: LaunchRecord | WorkerEnded, takes_s: float = 1.0
 ) -> Iterator[LaunchRecord]:
     """What comes of launches that go so, within FAR_S of a clock of their own."""
     clock, coming = SimpleNamespace(now=0.0), iter(answers)
@@ -44,7 +44,7 @@ def measuring(
     def answer(ward: Ward, side: Side, until: float) -> LaunchRecord:
         clock.now += takes_s
         found = next(coming)
-        if isinstance(found, PlayerEnded):
+        if isinstance(found, WorkerEnded):
             raise found
         return found
 
@@ -77,7 +77,7 @@ def test_a_later_launch_that_fails_leaves_what_was_measured(
 
 def test_a_first_launch_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NothingMeasured, match="could not be timed: no data"):
-        list(measuring(monkeypatch, PlayerEnded("no data")))
+        list(measuring(monkeypatch, WorkerEnded("no data")))
 
 
 def test_few_launches_are_never_narrow() -> None:

@@ -40,7 +40,7 @@ from perfdoctor.observe.host import host
 from perfdoctor.processes import Ward
 from perfdoctor.schema.errors import NothingMeasured
 from perfdoctor.schema.launch import Launch
-from perfdoctor.trials.live import PlayerEnded
+from perfdoctor.trials.live import WorkerEnded
 from tests.benchmarks.gate_rules import LAUNCHES, RULES
 from tests.saved import save
 
@@ -224,7 +224,7 @@ def replayed(found: dict[str, Any], case: Case) -> tuple[str, dict[str, str | No
     def give(until: float) -> Pair:
         each = next(pairs, None)
         if each is None:
-            raise PlayerEnded("no more were collected")
+            raise WorkerEnded("no more were collected")
         return Pair(each["contrasts"], each["controls"], None, ())  # type: ignore[arg-type]
 
     answer = compared(give, case.name, case.threshold, float("inf"), lambda text: None, case.gated)

@@ -25,13 +25,22 @@ from statistics import fmean, stdev
 import psutil
 from scipy.special import stdtrit
 
+from perfdoctor.counters import EVERY, STEPS
 from perfdoctor.injection import injected
-from perfdoctor.observe.session import AGAIN, CLOSED, OPENED, RECORDED, WINDOW_S, digested
+from perfdoctor.observe.session import (
+    AGAIN,
+    CLOSED,
+    OPENED,
+    RECORDED,
+    WINDOW_S,
+    digested,
+)
 from perfdoctor.processes import Ward
-from perfdoctor.trials.tally import EVERY, STEPS, Tally
+from perfdoctor.trials.tally import Tally
 from tests.clinic.patient import Patient, lay_out, patients
 from tests.saved import save
 
+READ_WITHIN_S = 600.0
 NAMES = ("plain_mlp", "config_package", "pinn", "optax_cnn", "haiku_vae", "eqx_series")
 WINDOWS, REST_S, START_S = 6, 6.0, 60.0
 RUN_S = 60.0
@@ -117,7 +126,7 @@ def window(child: psutil.Popen, notes: Path, ward: Ward, number: int) -> tuple[i
     for file in (OPENED, CLOSED, RECORDED):
         wait_for(notes / file.format(number), child)
         instants.append(time.monotonic_ns())
-    digested(notes, ward)
+    digested(notes, ward, time.monotonic() + READ_WITHIN_S)
     return (*instants, time.monotonic_ns())
 
 
@@ -148,7 +157,7 @@ def cost(instants: tuple[int, ...], calls: list[int]) -> Cost:
 
 def step_time_ms(notes: Path, ward: Ward) -> float | None:
     """As the last trace tells it, which is slower than untraced."""
-    found = digested(notes, ward)
+    found = digested(notes, ward, time.monotonic() + READ_WITHIN_S)
     return found.steps.time_ms if found and found.steps else None
 
 

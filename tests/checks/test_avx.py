@@ -49,6 +49,11 @@ def test_the_fix_leaves_the_other_flags_alone() -> None:
     assert fix.how == f'export XLA_FLAGS="{rest}"'
 
 
+def test_a_limit_that_the_code_sets_is_to_be_removed_there() -> None:
+    seen = replace(flagged("--xla_cpu_max_isa=AVX2"), set_in_code=("XLA_FLAGS",))
+    assert avx.check(seen).fixes[0].how == 'in the code: remove os.environ["XLA_FLAGS"]'
+
+
 def test_a_limit_that_stands_alone_is_removed_with_its_variable() -> None:
     seen = flagged("--xla_cpu_max_isa=AVX")
     fix = avx.check(seen).fixes[0]

@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from perfdoctor.schema.fix import Change
 from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.run import Compile, CompileCache, Setting
 from perfdoctor_checks import compile_cache
@@ -54,19 +55,24 @@ def test_finds_a_short_run_that_mostly_compiles() -> None:
 
 
 def test_gain_is_at_most_what_xla_takes_of_the_run() -> None:
-    gain = compile_cache.check(compiling(5.0)).gain
+    gain = compile_cache.check(compiling(7.5)).gain
     assert gain is not None
-    assert gain.high == pytest.approx(15 / 10)
+    assert gain.high == pytest.approx(2.0)
 
 
 def test_the_same_compilation_is_nothing_in_a_long_run() -> None:
-    assert compile_cache.check(compiling(5.0, steps=100_000)).kind == "ok"
+    assert compile_cache.check(compiling(7.5, steps=100_000)).kind == "ok"
+
+
+def test_what_saves_few_seconds_is_nothing_even_in_a_short_run() -> None:
+    assert compile_cache.check(compiling(6.0)).kind == "ok"
+    assert compile_cache.check(compiling(6.3)).kind == "issue"
 
 
 def test_a_run_that_is_long_to_try_is_estimated_only() -> None:
     seen = compiling(50.0, steps=20_000)
     outcome = compile_cache.check(seen)
-    assert outcome.kind == "issue" and outcome.fixes[0].change is None
+    assert outcome.kind == "issue" and outcome.fixes[0].change == Change(speeds_up="launch")
     assert_sound(outcome, seen)
 
 
@@ -80,9 +86,9 @@ def test_a_cache_that_this_run_fills_is_well() -> None:
 
 
 def test_a_cache_that_leaves_out_what_takes_time_is_told_of_its_threshold() -> None:
-    seen = replace(compiling(*[0.5] * 10), compile_cache=replace(USED, hits=0))
+    seen = replace(compiling(*[0.7] * 10), compile_cache=replace(USED, hits=0))
     outcome = compile_cache.check(seen)
-    assert outcome.kind == "hint" and "less than 1 s: 10 programs, 5.0 s" in outcome.summary
+    assert outcome.kind == "hint" and "less than 1 s: 10 programs, 7.0 s" in outcome.summary
     assert_sound(outcome, seen)
     threshold = Setting(name=compile_cache.THRESHOLD, value=0, origin="environment")
     assert compile_cache.check(replace(seen, settings=(threshold,))).kind == "ok"
@@ -103,14 +109,14 @@ def test_a_workload_without_steps_is_judged_as_a_script() -> None:
 
 
 def test_a_run_that_was_over_before_its_steps_were_seen_is_judged_by_its_length() -> None:
-    seen = replace(compiling(4.0, script=True), steps=None, ended_s=8.0)
+    seen = replace(compiling(7.0, script=True), steps=None, ended_s=14.0)
     outcome = compile_cache.check(seen)
-    assert outcome.kind == "issue" and "50% of a run of 8 s" in outcome.summary
+    assert outcome.kind == "issue" and "50% of a run of 14 s" in outcome.summary
     assert_sound(outcome, seen)
     assert outcome.fixes[0].change is not None
     in_passing = replace(compiling(0.5, script=True), steps=None, ended_s=2.0)
     assert compile_cache.check(in_passing).kind == "ok"
-    too_few_steps = replace(compiling(4.0), steps=None, ended_s=8.0)
+    too_few_steps = replace(compiling(7.0), steps=None, ended_s=8.0)
     assert compile_cache.check(too_few_steps).kind == "ok"
 
 

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from perfdoctor.schema.fix import Change
 from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.program import Callback
 from perfdoctor.schema.run import Setting
@@ -94,7 +95,7 @@ def test_callbacks_of_a_trace_alone_are_found() -> None:
     outcome = cpu_only_ops.check(seen)
     assert_sound(outcome, seen)
     assert outcome.summary.startswith("a callback calls back")
-    assert outcome.fixes[0].change is None
+    assert outcome.fixes[0].change == Change(step={"program": "no-callbacks"})
 
 
 @pytest.mark.parametrize(
@@ -110,7 +111,9 @@ def test_advice_for_a_script_depends_on_the_kind(kind: str, advice: str) -> None
     seen = script(calling(1.0, 5.0, replace(METRIC, kind=kind), METRIC))
     outcome = cpu_only_ops.check(seen)
     assert_sound(outcome, seen)
-    assert advice in outcome.fixes[0].how and outcome.fixes[0].change is None
+    assert advice in outcome.fixes[0].how and outcome.fixes[0].change == Change(
+        step={"program": "no-callbacks"}
+    )
     assert "and 1 more call back" in outcome.summary
 
 

@@ -30,9 +30,9 @@ def setting(
 
 
 def found(seen: Observation) -> Outcome:
-    """The hint, which must be sound: what an aid costs only a trial can tell."""
+    """The answer, which must be sound: what an aid costs only a trial can tell."""
     outcome = debug_flags.check(seen)
-    assert outcome.kind == "hint" and outcome.gain is None
+    assert outcome.kind in ("hint", "issue") and outcome.gain is None
     assert_sound(outcome, seen)
     return outcome
 
@@ -150,3 +150,9 @@ def test_flags_that_are_no_aids_are_left_alone(flags: str) -> None:
 def test_pythons_own_aids(name: str, on: str, off: str) -> None:
     assert change_of(script(environment={name: on})).env == {name: None}
     assert debug_flags.check(script(environment={name: off})).kind == "ok"
+
+
+def test_a_program_that_trains_without_jit_is_ill_whatever_can_be_measured() -> None:
+    for origin in ("code", "environment"):
+        assert found(setting("jax_disable_jit", origin=origin)).kind == "issue"
+    assert found(setting("jax_debug_nans")).kind == "hint"

@@ -53,7 +53,9 @@ def test_the_fix_of_a_script_is_a_line_to_paste() -> None:
     outcome = dtype.check(script)
     assert_sound(outcome, script)
     assert outcome.fixes[0].how == 'jax.config.update("jax_enable_x64", False)'
-    assert outcome.fixes[0].change == Change(settings={"jax_enable_x64": False})
+    assert outcome.fixes[0].change == Change(
+        settings={"jax_enable_x64": False}, step={"program": "float32"}
+    )
 
 
 def test_a_few_wide_scalars_are_no_finding() -> None:

@@ -113,7 +113,7 @@ def test_a_script_is_told_which_call_to_remove() -> None:
     outcome = gc.check(script)
     assert_sound(outcome, script)
     assert re.match(r"remove gc\.collect\(\) at reference/loop\.py:\d+$", outcome.fixes[0].how)
-    assert outcome.fixes[0].change == Change(gc_skip_collect=True)
+    assert outcome.fixes[0].change == Change(gc_skip_collect=True, step={"collecting": 0})
 
 
 def test_a_script_that_python_collects_in_is_told_to_freeze() -> None:
@@ -121,4 +121,4 @@ def test_a_script_that_python_collects_in_is_told_to_freeze() -> None:
     outcome = gc.check(script)
     assert_sound(outcome, script)
     assert "gc.freeze()" in outcome.fixes[0].how
-    assert outcome.fixes[0].change == Change(gc_freeze=True)
+    assert outcome.fixes[0].change == Change(gc_freeze=True, step={"collecting": 0})

@@ -5,6 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from perfdoctor.schema.calls import Call, Leaf, Role, StepCalls
+from perfdoctor.schema.fix import Change
 from perfdoctor.schema.observation import Observation
 from perfdoctor_checks import host_sync
 from tests.checks.soundness import assert_sound
@@ -80,7 +82,10 @@ def test_advice_for_a_script_is_a_line_of_code() -> None:
     seen = waiting()
     outcome = host_sync.check(seen)
     assert_sound(outcome, seen)
-    assert outcome.fixes[0].change is None and "float(loss)" in outcome.fixes[0].how
+    assert (
+        outcome.fixes[0].change == Change(step={"waits": 0.02})
+        and "float(loss)" in outcome.fixes[0].how
+    )
 
 
 @pytest.mark.parametrize("log_every", [0, 10, 50])
@@ -92,7 +97,7 @@ def test_a_workload_that_logs_rarely_gets_no_change(log_every: int) -> None:
     ill = replace(waiting(), target=replace(seen.target, workload=workload))
     outcome = host_sync.check(ill)
     assert_sound(outcome, ill)
-    assert outcome.fixes[0].change is None
+    assert outcome.fixes[0].change == Change(step={"waits": 0.02})
 
 
 def test_works_without_places_and_program() -> None:
@@ -114,3 +119,23 @@ def test_estimates_are_in_order_whatever_was_measured(
     outcome = host_sync.check(seen)
     if outcome.kind == "issue":
         assert_sound(outcome, seen)
+
+
+@pytest.mark.parametrize(
+    ("role", "in_main_thread", "kind"),
+    [("new", False, "not-applicable"), ("state", False, "issue"), ("new", True, "issue")],
+)
+def test_a_thread_that_answers_others_must_read_its_results(
+    role: Role, in_main_thread: bool, kind: str
+) -> None:
+    leaf = Leaf(argument="x", role=role, kind="device", shape=(8,), dtype="float32", bytes=32)
+    call = Call(
+        function="score",
+        leaves=(leaf,),
+        before_ms=1.0,
+        before_cpu_ms=1.0,
+        inside_ms=1.0,
+        inside_cpu_ms=1.0,
+    )
+    calls = StepCalls(calls=(call,), time_ms=2.0, steps=9, in_main_thread=in_main_thread)
+    assert host_sync.check(replace(recorded("host_sync"), calls=calls)).kind == kind

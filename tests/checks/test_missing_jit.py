@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from perfdoctor import needed
 from perfdoctor.schema.observation import Observation
-from perfdoctor.schema.run import Setting
+from perfdoctor.schema.run import Compile, Setting
 from perfdoctor_checks import missing_jit
 from tests.checks.soundness import assert_sound
 from tests.recorded import recorded
@@ -148,3 +148,47 @@ def test_products_and_loading_stay_but_beside_each_other() -> None:
     saved_ms = 4 * 0.5 + 2 * 0.95 + 3 * missing_jit.DISPATCHED
     assert gain.speedup == pytest.approx(10 / (10 - saved_ms - 1))
     assert waiting.speedup == pytest.approx(10 / (10 - saved_ms))
+
+
+def compiling(function: str, times: int, then: tuple[Compile, ...] = ()) -> Observation:
+    """A run in which no steps were told, and that compiles each half second for a tenth."""
+    each = [Compile(function=function, seconds=0.1, at_s=n / 2) for n in range(times)]
+    seen = recorded("healthy")
+    why = {"steps": "something compiles in them again and again"}
+    return replace(seen, steps=None, compiles=(*each, *then), not_measured=why)
+
+
+@pytest.mark.parametrize("function", ["scan", "while", "cond"])
+def test_control_flow_that_is_compiled_in_each_step_is_not_in_a_jitted_function(
+    function: str,
+) -> None:
+    seen = compiling(function, 40)
+    outcome = missing_jit.check(seen)
+    assert outcome.kind == "issue" and outcome.gain is not None
+    assert_sound(outcome, seen)
+    assert outcome.summary.startswith(f"{function} was compiled 20 times in 9.5 s")
+    assert outcome.gain.speedup == pytest.approx(1 / (1 - 0.2))
+    assert 1 < outcome.gain.low < outcome.gain.speedup < outcome.gain.high
+
+
+OTHERS = tuple(Compile(function=f"f{n}", seconds=0.1, at_s=20.0 + n) for n in range(8))
+
+
+@pytest.mark.parametrize(
+    ("function", "times", "then"),
+    [("scan", 7, ()), ("scan", 10, ()), ("scan", 40, OTHERS), ("broadcast_in_dim", 40, ())],
+)
+def test_what_a_set_up_compiles_tells_nothing(
+    function: str, times: int, then: tuple[Compile, ...]
+) -> None:
+    outcome = missing_jit.check(compiling(function, times, then))
+    assert outcome.kind == "not-measured"
+    assert "again and again" in outcome.summary
+
+
+@pytest.mark.parametrize(("began_s", "kind"), [(25.0, "ok"), (10.0, "issue")])
+def test_with_steps_only_what_is_compiled_beside_them_counts(began_s: float, kind: str) -> None:
+    steps = recorded("healthy").steps
+    assert steps is not None
+    seen = replace(compiling("scan", 40), steps=replace(steps, began_s=began_s, window_s=4.0))
+    assert missing_jit.check(seen).kind == kind

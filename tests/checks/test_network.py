@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from perfdoctor.schema.observation import Observation
-from perfdoctor.schema.program import Argument, Layer, Loop
+from perfdoctor.schema.program import Argument, Executable, Layer, Loop
 from perfdoctor.schema.run import Compile
 from perfdoctor.schema.surroundings import Backend, Device
 from perfdoctor.schema.workload import Model
@@ -180,12 +180,54 @@ def test_a_transformers_wide_layers_are_in_proportion() -> None:
     assert network.check(seen).kind == "ok"
 
 
-def test_a_softmax_over_very_many_classes_is_a_hint() -> None:
+def test_a_softmax_over_very_many_classes_is_an_issue() -> None:
     head = replace(DENSE, outputs=50_000, flops=9e9)
     seen = built(head, DENSE, arguments=(weights(512, 50_000),))
     outcome = network.check(seen)
     assert_sound(outcome, seen)
+    assert outcome.kind == "issue"
     assert outcome.summary.startswith("50000 classes")
+
+
+def test_what_a_softmax_takes_is_told_by_the_operations_on_its_axis() -> None:
+    head = replace(DENSE, outputs=50_000, flops=1e7)  # few of the flops
+    seen = built(head, DENSE, arguments=(weights(512, 50_000),))
+    assert network.check(seen).kind == "ok"
+    assert seen.steps is not None
+    compiled = Executable(
+        flops=None,
+        bytes_accessed=None,
+        argument_bytes=0,
+        output_bytes=0,
+        alias_bytes=0,
+        temp_bytes=0,
+        custom_calls={},
+        copied_bytes=0,
+        axis_shares={50_000: 0.9},
+    )
+    busy = replace(seen.steps, time_ms=10.0, device_busy_ms=10.0)
+    outcome = network.check(replace(seen, executable=compiled, steps=busy))
+    assert outcome.kind == "issue" and "90% of the device's time" in outcome.summary
+    assert outcome.gain is not None
+    assert outcome.gain.speedup == pytest.approx(1 / (1 - 0.9 * 0.8))
+    assert outcome.gain.high == pytest.approx(10.0)
+
+
+@pytest.mark.parametrize(("depth", "kind"), [(20, "ok"), (21, "issue"), (62, "issue")])
+def test_a_network_of_very_many_dense_layers_is_an_issue(depth: int, kind: str) -> None:
+    seen = built(replace(DENSE, written=depth, executed=depth), arguments=(weights(512, 512),))
+    seen = replace(seen, compiles=compiled(0.5))
+    outcome = network.check(seen)
+    assert outcome.kind == kind
+    if kind == "issue":
+        assert_sound(outcome, seen)
+        assert outcome.summary.startswith(f"{depth} dense layers, one after another")
+
+
+def test_dense_layers_with_something_else_between_may_be_many() -> None:
+    layers = replace(DENSE, written=62, executed=62)
+    seen = built(layers, CONVOLUTION, arguments=(weights(512, 512),))
+    assert "one after another" not in network.check(replace(seen, compiles=compiled(0.5))).summary
 
 
 @pytest.mark.parametrize(

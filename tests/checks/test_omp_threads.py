@@ -141,3 +141,25 @@ def test_finds_it_in_the_recorded_run() -> None:
     assert_sound(outcome, seen)
     change = outcome.fixes[0].change
     assert change is not None and change.env == {"NPROC": None}
+
+
+def pinned(quota: float | None = None) -> Observation:
+    """A script that may run on one of two cores."""
+    seen = running(cores=1.0)
+    host = replace(seen.host, affinity_cores=1, logical_cores=2, quota_cores=quota)
+    target = replace(seen.target, kind="script", workload=None)
+    return replace(seen, host=host, target=target)
+
+
+def test_cores_that_an_affinity_keeps_away_are_tried() -> None:
+    seen = pinned()
+    outcome = omp_threads.check(seen)
+    assert_sound(outcome, seen)
+    assert "may run on 1 of this machine's 2 cores" in outcome.summary
+    change = outcome.fixes[0].change
+    assert change is not None and change.cores == (0, 1)
+
+
+def test_a_quota_gives_no_more_cores_whatever_the_affinity() -> None:
+    assert "may run on" not in omp_threads.check(pinned(quota=1.0)).summary
+    assert "may run on" not in omp_threads.check(replace(pinned(), backend=GPU)).summary

@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from perfdoctor.schema.fix import Change
 from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.report import Outcome
 from perfdoctor.schema.run import Compile
@@ -81,7 +82,7 @@ def test_a_workload_without_a_static_schedule_gets_the_general_advice() -> None:
     seen = seen_with(*compiled(5, 10.5, 11.5, 12.5), script=False)
     outcome = recompilation.check(seen)
     assert_sound(outcome, seen)
-    assert outcome.fixes[0].change is None
+    assert outcome.fixes[0].change == Change(step={"compiled": "once"})
 
 
 def test_gain_is_what_the_window_lost() -> None:
@@ -274,3 +275,10 @@ def test_estimates_are_in_order_whatever_was_compiled(
     outcome = recompilation.check(seen)
     if outcome.kind == "issue":
         assert_sound(outcome, seen)
+
+
+def test_control_flow_outside_of_a_function_is_a_matter_of_missing_jit() -> None:
+    at_s = [BEGAN_S + n / 10 for n in range(20)]
+    again = compiled(*at_s, function="scan", reason=None)
+    assert recompilation.check(seen_with(*again)).kind == "ok"
+    assert recompilation.check(seen_with(*compiled(*at_s))).kind == "issue"

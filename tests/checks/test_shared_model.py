@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from perfdoctor.schema.fix import Change
 from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.surroundings import Backend, Device
 from perfdoctor.schema.workload import Inference
@@ -62,7 +63,7 @@ def test_a_workload_that_batches_gets_no_change() -> None:
     seen = served(Inference(clients=16, batched=True))
     outcome = shared_model.check(seen)
     assert_sound(outcome, seen)
-    assert outcome.fixes[0].change is None
+    assert outcome.fixes[0].change == Change(step={"program": "together"})
 
 
 def test_advice_for_a_script_is_a_queue_and_a_model_for_each_device() -> None:
@@ -74,7 +75,8 @@ def test_advice_for_a_script_is_a_queue_and_a_model_for_each_device() -> None:
     outcome = shared_model.check(script)
     assert_sound(outcome, script)
     assert "queue" in outcome.fixes[0].how and "device_put" in outcome.fixes[1].how
-    assert not any(fix.change for fix in outcome.fixes)
+    together = Change(step={"program": "together"})
+    assert [fix.change for fix in outcome.fixes] == [together, None]
     assert len(shared_model.check(replace(script, backend=None)).fixes) == 1
 
 

@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from perfdoctor.schema.fix import Change
 from perfdoctor.schema.memory import DeviceMemory
 from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.program import Argument, Executable
@@ -95,7 +96,7 @@ def test_without_jit_the_workload_has_no_donation_to_switch_on() -> None:
     seen = with_state(MIB, donate=False, jit=False)
     outcome = workspaces.check(seen)
     assert_sound(outcome, seen)
-    assert outcome.fixes[0].change is None
+    assert outcome.fixes[0].change == Change(step={"donated": True})
 
 
 def test_advice_for_a_script_is_code() -> None:
@@ -103,7 +104,9 @@ def test_advice_for_a_script_is_code() -> None:
     script = replace(seen, target=replace(seen.target, kind="script", workload=None))
     outcome = workspaces.check(script)
     assert_sound(outcome, script)
-    assert "donate_argnums=0" in outcome.fixes[0].how and outcome.fixes[0].change is None
+    assert "donate_argnums=0" in outcome.fixes[0].how and outcome.fixes[0].change == Change(
+        step={"donated": True}
+    )
 
 
 @pytest.mark.parametrize(("shape", "kind"), [("1024,1024", "hint"), ("10,10", "ok")])

@@ -70,15 +70,17 @@ while True:
 """
     )
     (tmp_path / "train.py").write_text(program)
-    options = ("--budget", "60", "--format", "json", "--ignore", IGNORED)
+    options = ("--format", "json", "--ignore", IGNORED)
     answer = perfdoctor("check", "train.py", *options, cwd=tmp_path)
     report = json.loads(answer.stdout)
     assert report["target"] == {"kind": "script", "name": "train.py", "args": []}
+    assert report["findings"], report
     first = report["findings"][0]
     line = program[: program.index("gc.collect()")].count("\n") + 1
     assert first["check"] == "gc"
     assert f"train.py:{line}" in first["summary"]
-    assert first["gain"]["basis"] == "estimated"
+    assert first["gain"]["basis"] in ("replayed", "estimated")  # as the machine is quiet or not
+    assert first["gain"]["low"] > 2
     assert answer.returncode == 1
 
 

@@ -49,5 +49,5 @@ def test_a_whole_check_with_a_trial_never_imports_jax(tmp_path: Path) -> None:
         "[training]\nbatch_size = 2\n"
     )
     loaded = modules_after(["check", str(workload), "--budget", "45"], tmp_path)
-    assert {"perfdoctor.doctor", "perfdoctor.trials.duet"} <= loaded
+    assert {"perfdoctor.doctor", "perfdoctor.trials.pair"} <= loaded
     assert not {"jax", "jaxlib"} & loaded

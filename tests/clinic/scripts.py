@@ -173,7 +173,7 @@ def scores(rows: list[Row]) -> list[str]:
 
 
 def by_check(rows: list[Row]) -> list[str]:
-    """The table of the README: by cause, how many are named first, and how true their gains are."""
+    """The table of docs/trust.md: by cause, how many come first, and how true their gains are."""
     found = [
         "| check | scripts | named first | gain, off by (median) | truth in the interval |",
         "|---|---|---|---|---|",

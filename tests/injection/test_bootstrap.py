@@ -1,16 +1,28 @@
 """What waits in the target's process, piece by piece."""
 
 import importlib.util
+import os
+import subprocess
 import sys
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, TracebackType
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfdoctor.injection.bootstrap import STOP, AfterImport, in_one_line, stopped
+from perfdoctor.injection import calls
+from perfdoctor.injection.bootstrap import (
+    STOP,
+    AfterImport,
+    in_one_line,
+    leave_ours_out,
+    stopped,
+    without_ours,
+)
+from tests.command import ROOT
 
 NAME = "perfdoctor_test_module"
 
@@ -127,3 +139,80 @@ def test_whatever_an_exception_says_it_is_one_line(text: str) -> None:
     line = in_one_line(ValueError, ValueError(text))
     assert len(line.splitlines()) == 1
     assert line.startswith("ValueError")
+
+
+def ours() -> None:
+    """A frame of our own files."""
+    exec(compile("call()", calls.__file__, "exec"), {"call": theirs})
+
+
+def theirs() -> None:
+    raise ValueError("mine")
+
+
+def caught(raises: Callable[[], None]) -> BaseException:
+    try:
+        raises()
+    except ValueError as error:
+        return error
+    raise AssertionError
+
+
+def functions(where: TracebackType | None) -> list[str]:
+    return [frame.name for frame in traceback.extract_tb(where)]
+
+
+def test_a_traceback_lacks_our_frames() -> None:
+    error = caught(ours)
+    assert functions(error.__traceback__) == ["caught", "ours", "<module>", "theirs"]
+    assert functions(without_ours(error.__traceback__)) == ["caught", "ours", "theirs"]
+    assert without_ours(None) is None
+
+
+def test_the_lines_of_the_others_stay() -> None:
+    error = caught(ours)
+    lines = [frame.lineno for frame in traceback.extract_tb(without_ours(error.__traceback__))]
+    before = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)]
+    assert lines == [*before[:2], before[3]]
+
+
+def test_exceptions_behind_it_and_in_a_group_lack_them_too() -> None:
+    cause, context, member = (caught(ours) for _ in range(3))
+    group = BaseExceptionGroup("several", [member])
+    group.__cause__, cause.__context__ = cause, context
+    context.__context__ = group  # in a circle
+    leave_ours_out(group)
+    for each in (cause, context, member):
+        assert functions(each.__traceback__) == ["caught", "ours", "theirs"]
+
+
+ENDINGS = """
+import sys, threading
+from perfdoctor.injection import calls
+from perfdoctor.injection.bootstrap import note_exceptions
+from pathlib import Path
+note_exceptions(Path(sys.argv[1]))
+def fails():
+    raise ValueError("mine")
+def through_us():
+    exec(compile("fails()", calls.__file__, "exec"), globals())
+{}
+"""
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        "through_us()",
+        "thread = threading.Thread(target=through_us); thread.start(); thread.join()",
+        "try:\n    through_us()\nexcept ValueError:\n    raise KeyError('theirs')",
+        "try:\n    through_us()\nexcept ValueError as error:\n    raise KeyError(1) from error",
+    ],
+)
+def test_what_python_shows_of_an_exception_lacks_our_frames(tmp_path: Path, ending: str) -> None:
+    command = [sys.executable, "-c", ENDINGS.format(ending), str(tmp_path)]
+    shown = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    ).stderr
+    assert "ValueError: mine" in shown and "in through_us" in shown
+    assert calls.__file__ not in shown

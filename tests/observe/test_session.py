@@ -1,4 +1,6 @@
 import os
+import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -10,7 +12,9 @@ from perfdoctor.observe.probing import Settings
 from perfdoctor.observe.session import (
     Watched,
     compile_cache,
+    digested,
     how_ended,
+    last_line,
     memory,
     read_recording,
     reasons,
@@ -35,9 +39,11 @@ OTHER_PARTS = {
     "gpus",
     "libraries",
     "environment",
+    "set_in_code",
     "backend",
     "failure",
     "ended_s",
+    "alone",
     "tried",
     "not_measured",
 }
@@ -263,7 +269,7 @@ def watched(
     said: list[str] = []
     launch = Launch(command=("patient.py",), env=dict(os.environ), folder=folder, output=output)
     with Ward() as ward:
-        found = watch(launch, ward, limit_s, said.append)
+        found = watch(launch, ward, limit_s, said.append, None)
         assert (ward._children, ward._folders) == ([], [])
     return found, said
 
@@ -317,6 +323,44 @@ def test_a_program_that_will_not_stop_is_ended(
     seen, _ = watched(tmp_path, TRAINING + deaf + "train(jnp.ones((99, 99)), 600)")
     assert seen.failure is None
     assert seen.digest is not None and seen.digest.steps is not None
+
+
+EAGER = """
+import jax, jax.numpy as jnp
+params, x = [jnp.full((16, 16), 0.01) for _ in range(100)], jnp.ones((8, 16))
+
+def loss(params, x):
+    for w in params:
+        x = jnp.tanh(x @ w) + x
+    return x.mean()
+
+while True:
+    params = [p - 0.1 * g for p, g in zip(params, jax.grad(loss)(params, x))]
+"""
+
+
+def test_a_step_of_a_thousand_operations_is_understood_although_the_time_is_up(
+    tmp_path: Path,
+) -> None:
+    begin = time.monotonic()
+    seen, _ = watched(tmp_path, EAGER, limit_s=12.0)
+    assert time.monotonic() - begin < 12.0 + 10.0
+    if seen.digest is not None and seen.digest.steps is not None:
+        assert seen.failure is None
+    else:
+        assert seen.failure is not None
+
+
+def test_a_trace_that_takes_too_long_to_read_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for_ever = [sys.executable, "-c", "import time; time.sleep(600)"]
+    monkeypatch.setattr(session, "python_module", lambda *arguments: for_ever)
+    monkeypatch.setattr(session, "READING_S", 0.2)
+    with Ward() as ward:
+        assert digested(tmp_path, ward, time.monotonic()) is None
+        assert ward._children == []
+    assert last_line(tmp_path) == "the budget ended before its trace was read; give it more"
 
 
 DONATING = """

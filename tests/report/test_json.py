@@ -33,6 +33,14 @@ STEPS = {
     "parts_ms": dict,
     "places": list,
 }
+OF_THE_REPLAY = {
+    "untraced_ms": float,
+    "alone_ms": float,
+    "emulated_ms": float,
+    "made_up": list,
+    "not_replayed": str,
+}
+"""Null where nothing was replayed."""
 PARTS = {"device", "etl", "gc", "dispatch", "wait", "logging", "other"}
 ENVIRONMENT = {
     "os",
@@ -59,7 +67,7 @@ def assert_gain(gain: dict[str, Any]) -> None:
     assert set(gain) == GAIN
     assert all(isinstance(gain[name], float) for name in ("speedup", "low", "high"))
     assert gain["low"] <= gain["speedup"] <= gain["high"]
-    assert gain["basis"] in ("measured", "estimated")
+    assert gain["basis"] in ("measured", "replayed", "estimated")
 
 
 @every_report
@@ -99,6 +107,8 @@ def test_the_steps(make: Callable[[], Report]) -> None:
     if steps is None:
         assert make().steps is None
         return
+    replayed = {name: steps.pop(name) for name in OF_THE_REPLAY}
+    assert all(each is None or type(each) is OF_THE_REPLAY[n] for n, each in replayed.items())
     assert set(steps) == set(STEPS)
     assert {name: type(value) for name, value in steps.items()} == STEPS
     assert set(steps["parts_ms"]) == PARTS
@@ -114,9 +124,13 @@ def test_the_findings(make: Callable[[], Report]) -> None:
     findings = parsed(make)["findings"]
     assert [finding["rank"] for finding in findings] == list(range(1, len(findings) + 1))
     for finding in findings:
-        assert set(finding) == {"check", "rank", "summary", "evidence", "fix", "gain"}
-        if finding["gain"] is not None:
-            assert_gain(finding["gain"])
+        assert set(finding) == {
+            *("check", "rank", "summary", "evidence", "fix"),
+            *("gain", "remaining_gain"),
+        }
+        for name in ("gain", "remaining_gain"):
+            if finding[name] is not None:
+                assert_gain(finding[name])
 
 
 @every_report

@@ -1,7 +1,7 @@
 import pytest
 
-from perfdoctor.report.rank import Verdict, interval, judge, ranked, worth
-from perfdoctor.schema.fix import Fix, Gain, Tried
+from perfdoctor.report.rank import Verdict, interval, judge, ranked, told_once
+from perfdoctor.schema.fix import Change, Fix, Gain, Tried
 from perfdoctor.schema.report import Evidence, Finding, Kind, Outcome
 
 FACT = Evidence(name="wait", value=1.0, unit="ms", source="trace")
@@ -44,7 +44,8 @@ def test_an_estimate_that_is_small_or_unsure_makes_a_hint(gain: Gain) -> None:
 
 
 def test_the_smallest_gain_to_report_is_the_users() -> None:
-    assert judge("etl", outcome("issue", SMALL), [], 0.03).kind == "issue"
+    assert judge("etl", outcome("issue", SMALL), [], 0.01).kind == "issue"
+    assert judge("etl", outcome("issue", SMALL), [], 0.03).kind == "hint"  # 1 % at its low end
     assert judge("etl", outcome("issue", LARGE), [], 0.6).kind == "hint"
 
 
@@ -112,10 +113,14 @@ def test_a_hint_without_a_fix_is_no_trouble() -> None:
         (measured(1.01, 1.049, 1.1), False),
         (measured(1.0, 1.2, 1.4), False),
         (measured(0.5, 0.8, 0.9), False),
+        (Gain(speedup=1.13, low=1.04, high=1.3, basis="replayed"), False),
+        (Gain(speedup=1.13, low=1.05, high=1.3, basis="replayed"), True),
+        (estimated(1.04, 1.13, 1.3), False),
+        (estimated(1.05, 1.13, 1.3), True),
     ],
 )
 def test_worth(gain: Gain, answer: bool) -> None:
-    assert worth(gain, 0.05) is answer
+    assert gain.is_worth(0.05) is answer
 
 
 def test_issues_are_ranked_by_what_is_sure_of_their_gain() -> None:
@@ -149,3 +154,65 @@ def test_a_verdict_becomes_a_finding_in_its_place() -> None:
 
 def test_an_interval_is_written_with_two_decimals() -> None:
     assert interval(measured(1.196, 1.234, 1.2649)) == "1.23× (1.20–1.26)"
+
+
+def test_a_fix_that_gains_nothing_after_a_better_one_has_the_same_cause() -> None:
+    gain, nothing = measured(1.3, 1.4, 1.5), measured(0.98, 1.01, 1.04)
+    after = Tried(check="etl", fix=FIRST, after=("transfers",))
+    said = judge("etl", outcome("issue", LARGE), [trial(FIRST, gain), (after, nothing)], 0.05)
+    assert (said.kind, said.gain, said.remaining) == ("hint", gain, nothing)
+    assert said.summary.endswith("after the fix of transfers it gains no more (1.01× (0.98–1.04))")
+
+
+def test_what_a_fix_gains_after_a_better_one_is_told() -> None:
+    gain, rest = measured(1.3, 1.4, 1.5), measured(1.1, 1.2, 1.3)
+    after = Tried(check="etl", fix=FIRST, after=("transfers",))
+    said = judge("etl", outcome("issue", LARGE), [trial(FIRST, gain), (after, rest)], 0.05)
+    assert (said.kind, said.gain, said.remaining) == ("issue", gain, rest)
+    assert said.finding(2).remaining_gain == rest
+
+
+def test_a_remainder_that_could_not_be_measured_changes_nothing() -> None:
+    gain = measured(1.3, 1.4, 1.5)
+    after = Tried(check="etl", fix=FIRST, after=("transfers",), failure="it crashed")
+    said = judge("etl", outcome("issue", LARGE), [trial(FIRST, gain), (after, None)], 0.05)
+    assert (said.kind, said.remaining) == ("issue", None)
+
+
+def test_what_makes_a_launch_quicker_comes_after_all_that_makes_steps_quicker() -> None:
+    launch = Fix(summary="cache", how="cache", change=Change(speeds_up="launch"))
+    first = Verdict("compile-cache", "issue", "compiles", fix=launch, gain=measured(2, 3, 4))
+    second = verdict("issue", "etl", LARGE)
+    assert ranked([first, second]) == [second, first]
+
+
+def test_what_is_a_consequence_of_another_finding_is_none() -> None:
+    compiling = verdict("issue", "compile-cache", LARGE)
+    cause = verdict("issue", "recompilation", LARGE)
+    said = {each.check: each for each in told_once([compiling, cause])}
+    assert (said["compile-cache"].kind, said["compile-cache"].gain) == ("ok", None)
+    assert said["compile-cache"].summary.endswith("a consequence of recompilation")
+    assert said["recompilation"] == cause
+    alone = [compiling, verdict("hint", "recompilation", LARGE)]
+    assert told_once(alone) == alone
+
+
+def guessed(fix: Fix, gain: Gain) -> tuple[Tried, Gain | None]:
+    """Of a replayed step that is not near enough to the program's own."""
+    return Tried(check="etl", fix=fix, basis="estimated"), gain
+
+
+def test_a_trial_that_is_an_estimate_confirms_and_does_not_refute() -> None:
+    nothing, much = estimated(0.9, 1.0, 1.1), estimated(1.5, 1.8, 2.2)
+    said = judge("etl", outcome("issue", LARGE), [guessed(SECOND, nothing)], 0.05)
+    assert (said.kind, said.fix, said.gain) == ("issue", FIRST, LARGE)
+    said = judge("etl", outcome("hint"), [guessed(SECOND, much)], 0.05)
+    assert (said.kind, said.fix, said.gain) == ("issue", SECOND, much)
+    assert not said.measured
+
+
+def test_what_changes_the_training_must_gain_more_to_be_a_finding() -> None:
+    larger = Fix(summary="batch 64", how="batch = 64", changes_results="training")
+    few = judge("batch-size", outcome("hint"), [trial(larger, measured(1.1, 1.2, 1.3))], 0.05)
+    much = judge("batch-size", outcome("hint"), [trial(larger, measured(1.2, 1.3, 1.4))], 0.05)
+    assert (few.kind, much.kind) == ("hint", "issue")

@@ -315,9 +315,9 @@ def test_a_launch_hands_the_workload_to_the_reference_loop(
     monkeypatch.setenv("XLA_FLAGS", "replaced")
     workload = Workload(process=Process(env={"XLA_FLAGS": "--xla_x"}))
     spec = tmp_path / "workload.json"
-    start = launch(workload, spec, tmp_path / "data", "--controlled")
+    start = launch(workload, spec, tmp_path / "data", "--option")
     data = str(tmp_path / "data")
-    assert start.command == ("-m", REFERENCE, str(spec), data, "--controlled")
+    assert start.command == ("-m", REFERENCE, str(spec), data, "--option")
     assert (start.env["PERFDOCTOR_TEST"], start.env["XLA_FLAGS"]) == ("kept", "--xla_x")
     assert msgspec.json.decode(spec.read_bytes(), type=Workload) == workload
 

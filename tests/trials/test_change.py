@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from perfdoctor.schema.fix import Change
 from perfdoctor.schema.workload import Workload
-from perfdoctor.trials.change import changed_env, changed_workload, merged
+from perfdoctor.trials.change import changed_env, changed_workload, go_together, merged
 
 FOLDER = Path("/tmp/trial")
 
@@ -106,3 +106,9 @@ def test_an_environment_is_changed_where_the_change_says_so_only(
         k: v for k, v in env.items() if k not in touched
     }
     assert all(changed[name] == str(FOLDER / name) for name in change.folders)
+
+
+def test_changes_that_want_different_programs_do_not_go_together() -> None:
+    single, larger = (Change(step={"program": name}) for name in ("float32", "batch-8-to-32"))
+    assert go_together([single, Change(step={"waits": 0.0}), Change(env={"A": "1"})])
+    assert not go_together([single, larger])

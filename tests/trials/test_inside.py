@@ -1,4 +1,4 @@
-"""What sits in a copy of the script, in a process with jax."""
+"""What sits in a script during a trial, in a process with jax."""
 
 import json
 import subprocess
@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from perfdoctor.trials.tally import COMPILES, EVERY, FIRST, STEPS, Tally
+from perfdoctor.counters import COMPILES, EVERY, FIRST, STEPS
+from perfdoctor.trials.tally import Tally
 
 BEGIN = """
 import gc, json, os, sys
@@ -176,7 +177,7 @@ show(calls())
 
 PAUSED = """
 import mmap
-from perfdoctor.trials.tally import COMPILING_NS, FIRST_PAUSE, PAUSES
+from perfdoctor.counters import COMPILING_NS, FIRST_PAUSE, PAUSES
 with open(os.path.join(sys.argv[2], "tally"), "r+b") as file:
     tally = memoryview(mmap.mmap(file.fileno(), 0)).cast("q")
 jax.jit(lambda x: x + 1)(1.0)
@@ -187,7 +188,7 @@ show(before, tally[COMPILING_NS] - before)
 """
 
 
-def test_what_is_compiled_takes_no_time_while_the_copy_is_paused(tmp_path: Path) -> None:
+def test_what_is_compiled_takes_no_time_while_the_script_is_paused(tmp_path: Path) -> None:
     before, paused = ran(tmp_path, PAUSED)
     assert before > 0 and paused == 0
 
@@ -296,7 +297,7 @@ show(early, sum(seen) - early)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel")
-def test_a_copy_may_be_bound_to_cores_and_is_the_first_to_go(tmp_path: Path) -> None:
+def test_a_script_may_be_bound_to_cores_and_is_the_first_to_go(tmp_path: Path) -> None:
     program = """
 score = int(open("/proc/self/oom_score_adj").read())
 show(sorted(os.sched_getaffinity(0)), score, calls())

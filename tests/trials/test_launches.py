@@ -8,7 +8,7 @@ import pytest
 from perfdoctor.processes import Ward
 from perfdoctor.schema.launch import Launch
 from perfdoctor.trials.launches import ROUNDS, play_launches, run_s
-from perfdoctor.trials.live import PlayerEnded
+from perfdoctor.trials.live import WorkerEnded
 
 LIMIT_S = 60.0
 """Generous: reached only where something is wrong."""
@@ -96,7 +96,7 @@ def gone(pid: int) -> bool:
 
 def why_it_ended(folder: Path, what: str) -> str:
     """What is said of a run that fails."""
-    with Ward() as ward, pytest.raises(PlayerEnded) as raised:
+    with Ward() as ward, pytest.raises(WorkerEnded) as raised:
         run_s(ward, launch(folder, what), soon())
     return str(raised.value)
 
@@ -130,19 +130,19 @@ def test_exhausted_memory_is_found_above_the_last_line(folder: Path) -> None:
 
 
 def test_a_run_that_does_not_end_in_time_is_given_up(folder: Path) -> None:
-    with Ward() as ward, pytest.raises(PlayerEnded, match="the budget ended"):
+    with Ward() as ward, pytest.raises(WorkerEnded, match="the budget ended"):
         run_s(ward, launch(folder, "sleep", "600"), time.monotonic() + 0.2)
 
 
 def test_a_run_that_should_have_ended_before_it_began_is_given_up(folder: Path) -> None:
-    with Ward() as ward, pytest.raises(PlayerEnded, match="the budget ended"):
+    with Ward() as ward, pytest.raises(WorkerEnded, match="the budget ended"):
         run_s(ward, launch(folder, "sleep", "600"), time.monotonic() - 5)
 
 
 @pytest.mark.parametrize("what", ["fail", "sleep", "breed"])
 def test_nothing_lives_on_and_no_folder_is_left(folder: Path, what: str) -> None:
     with Ward() as ward:
-        with pytest.raises(PlayerEnded):
+        with pytest.raises(WorkerEnded):
             run_s(ward, launch(folder, what, "600"), time.monotonic() + 1.5)
         assert (ward._children, ward._folders) == ([], [])
         assert not any(
@@ -186,18 +186,18 @@ def test_what_the_first_run_keeps_makes_the_later_ones_faster(folder: Path) -> N
 
 
 def test_a_changed_program_that_fails_ends_the_trial_at_once(folder: Path) -> None:
-    with Ward() as ward, pytest.raises(PlayerEnded, match="the disk is gone"):
+    with Ward() as ward, pytest.raises(WorkerEnded, match="the disk is gone"):
         play_launches(ward, launch(folder, "sleep", "0"), launch(folder, "fail"), soon())
     assert runs(folder) == ["fail"]
 
 
 def test_an_unchanged_program_that_fails_ends_the_trial_too(folder: Path) -> None:
-    with Ward() as ward, pytest.raises(PlayerEnded, match="the disk is gone"):
+    with Ward() as ward, pytest.raises(WorkerEnded, match="the disk is gone"):
         play_launches(ward, launch(folder, "fail"), launch(folder, "rest"), soon())
 
 
 def test_a_budget_that_is_too_short_is_seen_after_one_run(folder: Path) -> None:
-    with Ward() as ward, pytest.raises(PlayerEnded, match="budget"):
+    with Ward() as ward, pytest.raises(WorkerEnded, match="budget"):
         slow = launch(folder, "sleep", "2")
         play_launches(ward, slow, slow, time.monotonic() + 8)
     assert runs(folder) == ["sleep"]

@@ -1,5 +1,5 @@
-"""perfdoctor.trials.live: why a process ended is tested with the two that live (test_player.py,
-test_copies.py); here, what both leave behind."""
+"""perfdoctor.trials.live: why a process ended is tested with workers (test_worker.py); here, what
+it leaves behind."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ class Sleeping(Live):
 
     def __init__(self, ward: Ward) -> None:
         super().__init__(ward)
-        self._start(Launch(("-c", "import time; time.sleep(600)"), {}), {})
+        self._start(Launch(("-c", "import time; time.sleep(600)"), {}))
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from perfdoctor.processes import Ward
 from perfdoctor.schema.fix import Change, Fix
 from perfdoctor.schema.observation import Target
 from perfdoctor.targets.workload import convert
-from perfdoctor.trials.trial import Laboratory
+from perfdoctor.trials.trial import Laboratory, on_the_program
 
 folder = sys.argv[1]
 small = {"name": "mlp", "width": 8}
@@ -25,7 +25,7 @@ with Ward() as ward:
     limit = int(sys.argv[2])
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     deadline = time.monotonic() + 300
-    laboratory = Laboratory(patient.plays(""), deadline, 0.05, lambda text: None)
+    laboratory = Laboratory(on_the_program(patient.plays("")), deadline, 0.05, lambda text: None)
     huge = Change(workload={"model.width": 16_384, "model.depth": 3})
     larger = Change(workload={"training.batch_size": 8})
     fixes = [Fix(summary="", how="huge", change=huge), Fix(summary="", how="larger", change=larger)]

@@ -9,9 +9,12 @@ from hypothesis import strategies as st
 
 from perfdoctor.schema.fix import Gain
 from perfdoctor.trials.statistics import (
+    FAITHFUL,
     LAUNCH_SD,
     LEVEL,
     LOOKS,
+    MOST_BLURRED,
+    blurred,
     clear,
     gain_of,
     quantile,
@@ -159,3 +162,30 @@ def test_the_estimate_is_unbiased() -> None:
     random = np.random.default_rng(1)
     gains = [gain_of([random.normal(0.2, 0.05, size=8).tolist()]) for _ in range(500)]
     assert fmean(math.log(gain.speedup) for gain in gains) == pytest.approx(0.2, abs=0.005)
+
+
+errors = st.floats(math.log(1 - FAITHFUL), math.log(1 + FAITHFUL))
+
+
+@given(st.floats(0.3, 50), errors)
+def test_what_a_replay_has_too_much_is_of_the_fix_or_of_the_rest(gain: float, error: float) -> None:
+    low, high = blurred(gain, error)
+    assert low <= gain <= high
+    observed, left = math.exp(-error), 1 / gain
+    of_the_fix, of_the_rest = observed / left, observed / max(left / 3, left - 1 + observed)
+    assert high <= max(gain, of_the_fix, of_the_rest) * (1 + TINY)
+    assert high <= MOST_BLURRED * gain * math.exp(abs(error)) * (1 + TINY)
+
+
+@given(errors)
+def test_a_fix_that_takes_nothing_away_gains_nothing_however_wrong_the_replay(error: float) -> None:
+    assert blurred(1.0, error) == pytest.approx((1.0, 1.0))
+
+
+def test_a_fix_that_takes_nearly_all_away_may_gain_far_less() -> None:
+    low, high = blurred(20.0, math.log(0.95))  # a twentieth of the step is not replayed
+    assert low < 11 and high > 20
+
+
+def test_a_replay_that_could_not_be_compared_may_be_off_by_as_much_as_is_allowed() -> None:
+    assert blurred(2.0, None) == pytest.approx((2 / (1 + FAITHFUL), 2 * (1 + FAITHFUL)))

@@ -1,11 +1,10 @@
-"""The steps of a copy, in memory that two processes share."""
+"""Our side of the counters that a worker shares with us."""
 
-import mmap
 from pathlib import Path
 
 import pytest
 
-from perfdoctor.trials.tally import (
+from perfdoctor.counters import (
     CALLS,
     COMPILES,
     FIRST,
@@ -13,10 +12,12 @@ from perfdoctor.trials.tally import (
     PAUSES_KEPT,
     REST_AT,
     RESTS_SINCE_NS,
+    SAMPLES,
     SIZE_BYTES,
-    Tally,
+    opened,
     paused_ns,
 )
+from perfdoctor.trials.tally import Tally
 
 
 @pytest.fixture
@@ -25,9 +26,8 @@ def file(tmp_path: Path) -> Path:
 
 
 def other_side(file: Path) -> memoryview:
-    """As the copy sees it."""
-    with file.open("r+b") as shared:
-        return memoryview(mmap.mmap(shared.fileno(), SIZE_BYTES)).cast("q")
+    """As the worker sees it."""
+    return opened(file.parent, file.name)
 
 
 def call(numbers: memoryview, *instants: int) -> None:
@@ -68,13 +68,20 @@ def test_only_the_newest_calls_are_kept(file: Path) -> None:
     assert len(tally.since(0)) == KEPT
 
 
+def test_a_step_is_one_sample_if_nothing_else_is_told(file: Path) -> None:
+    tally = Tally(file)
+    assert tally.samples_per_step == 1
+    other_side(file)[SAMPLES] = 64
+    assert tally.samples_per_step == 64
+
+
 def test_instants_of_days_fit(file: Path) -> None:
     tally = Tally(file)
     call(other_side(file), 10**18)
     assert tally.since(0) == [10**18]
 
 
-def test_a_copy_is_asked_to_rest_and_let_go_on(file: Path) -> None:
+def test_a_worker_is_asked_to_rest_and_let_go_on(file: Path) -> None:
     tally = Tally(file)
     numbers = other_side(file)
     tally.ask_to_rest(at_call=3)

@@ -5,16 +5,17 @@ from dataclasses import dataclass, field
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from perfdoctor.schema.fix import Change, Fix, Speeds
 from perfdoctor.schema.workload import Workload
 from perfdoctor.trials.change import changed_workload
-from perfdoctor.trials.live import PlayerEnded
+from perfdoctor.trials.live import WorkerEnded
 from perfdoctor.trials.statistics import LOOKS
-from perfdoctor.trials.trial import Laboratory, Play, Trial, record, speedup
+from perfdoctor.trials.trial import Laboratory, Play, Trial, Way, on_the_program, record, speedup
 
 MOST_PLAYS = 20
-Answer = float | PlayerEnded | msgspec.ValidationError
+Answer = float | WorkerEnded | msgspec.ValidationError
 
 
 @dataclass
@@ -63,7 +64,8 @@ def laboratory(
     """Whose plays of pairs, and of whole runs, are these."""
     say = (said if said is not None else []).append
     until = time.monotonic() + seconds
-    return Laboratory({"steps": steps, "launch": whole or measure()}, until, min_gain=0.05, say=say)
+    ways = on_the_program({"steps": steps, "launch": whole or measure()})
+    return Laboratory(ways, until, min_gain=0.05, say=say)
 
 
 def test_the_best_fix_stands_first() -> None:
@@ -71,6 +73,25 @@ def test_the_best_fix_stands_first() -> None:
     tried = laboratory(pairs).best_of("etl", fixes("a", "b", "c"), ladder=False)
     assert [each.fix.summary for each in tried] == ["b", "a", "c"]
     assert {each.check for each in tried} == {"etl"}
+
+
+def test_a_fix_that_is_worth_it_stands_before_a_bound_that_is_not() -> None:
+    ahead, bound = fix("ahead"), fix("bound")
+    assert bound.change is not None
+    bound = replace(bound, change=replace(bound.change, is_bound=True))
+    pairs = measure(ahead=1.1, bound=1.2)
+    tried = laboratory(pairs).best_of("etl", [ahead, bound], ladder=True)
+    assert [each.fix.summary for each in tried] == ["ahead", "bound"]
+
+
+def test_a_variable_that_the_program_sets_itself_can_not_be_changed_from_outside() -> None:
+    def play(change: Change, until: float) -> list[float]:
+        raise AssertionError
+
+    (way,) = on_the_program({"steps": play}, set_in_code=("XLA_FLAGS",))
+    assert not way.can(Change(env={"XLA_FLAGS": None, "NPROC": None}))
+    assert way.can(Change(env={"NPROC": None}))
+    assert not way.can(Change(step={"donated": True}))
 
 
 def test_the_best_of_several_is_measured_once_more() -> None:
@@ -97,7 +118,7 @@ def test_once_more_adds_a_pair_to_a_single_one() -> None:
 
 
 def test_a_second_pair_that_fails_takes_nothing_from_the_first() -> None:
-    one = laboratory(measure(a=[2.0, PlayerEnded("out of memory")]))
+    one = laboratory(measure(a=[2.0, WorkerEnded("out of memory")]))
     [tried] = one.best_of("etl", fixes("a"), ladder=False)
     assert one.once_more(tried) == tried
 
@@ -118,11 +139,11 @@ def test_a_ladder_is_climbed_until_growth_stops() -> None:
     pairs = measure(a=2.0, b=3.0, c=3.1, d=9.0)
     tried = laboratory(pairs).best_of("batch-size", fixes("a", "b", "c", "d"), ladder=True)
     assert pairs.played[:3] == ["a", "b", "c"] and "d" not in pairs.played
-    assert tried[0].fix.summary == "c"
+    assert tried[0].fix.summary == "b", "c is better by less than is worth it"
 
 
 def test_a_ladder_ends_where_a_rung_breaks() -> None:
-    pairs = measure(a=2.0, b=PlayerEnded("out of memory"), c=9.0)
+    pairs = measure(a=2.0, b=WorkerEnded("out of memory"), c=9.0)
     tried = laboratory(pairs).best_of("batch-size", fixes("a", "b", "c"), ladder=True)
     assert "c" not in pairs.played
     assert [(each.fix.summary, each.failure) for each in tried] == [
@@ -132,7 +153,7 @@ def test_a_ladder_ends_where_a_rung_breaks() -> None:
 
 
 def test_a_fix_that_cannot_be_run_is_recorded_and_the_others_go_on() -> None:
-    pairs = measure(a=PlayerEnded("ValueError: no such thing"), b=2.0)
+    pairs = measure(a=WorkerEnded("ValueError: no such thing"), b=2.0)
     tried = laboratory(pairs).best_of("etl", fixes("a", "b"), ladder=False)
     assert [each.fix.summary for each in tried] == ["b", "a"]
     assert tried[1].failure == "ValueError: no such thing"
@@ -140,13 +161,13 @@ def test_a_fix_that_cannot_be_run_is_recorded_and_the_others_go_on() -> None:
 
 
 def test_where_no_fix_can_be_run_all_failures_are_recorded() -> None:
-    pairs = measure(a=PlayerEnded("one"), b=PlayerEnded("other"))
+    pairs = measure(a=WorkerEnded("one"), b=WorkerEnded("other"))
     tried = laboratory(pairs).best_of("etl", fixes("a", "b"), ladder=False)
     assert [each.failure for each in tried] == ["one", "other"]
 
 
 def test_a_fix_that_fails_later_keeps_its_first_pair_and_is_left_alone() -> None:
-    pairs = measure(a=[1.06, PlayerEnded("killed")])
+    pairs = measure(a=[1.06, WorkerEnded("killed")])
     tried = laboratory(pairs).best_of("etl", fixes("a"), ladder=False)
     assert pairs.played == ["a", "a"]
     assert (len(tried[0].log_ratios), tried[0].failure) == (1, "killed")
@@ -178,7 +199,7 @@ def test_what_speeds_up_the_launch_is_measured_on_whole_runs() -> None:
 
 
 def test_whole_runs_that_fail_are_recorded() -> None:
-    lab = laboratory(measure(), measure(cache=PlayerEnded("the disk is full")))
+    lab = laboratory(measure(), measure(cache=WorkerEnded("the disk is full")))
     (tried,) = lab.best_of("compile-cache", [fix("cache", "launch")], ladder=False)
     assert (tried.failure, tried.log_ratios) == ("the disk is full", ())
 
@@ -214,7 +235,7 @@ def test_a_slow_pair_shortens_what_still_has_time(monkeypatch: pytest.MonkeyPatc
 
     lab = laboratory(slow, seconds=100.0)
     lab.best_of("etl", fixes("a", "b"), ladder=False)
-    assert lab.pair_s == 60.0
+    assert lab.longest_s == {"measured": 60.0}
     assert pairs.played == ["a"]
 
 
@@ -233,6 +254,54 @@ def test_the_user_is_told_what_is_tried() -> None:
 
 
 def test_a_trial_without_pairs_has_no_gain() -> None:
-    assert Trial(fix("a")).gain is None
-    assert speedup(Trial(fix("a"))) == 0.0
-    assert record("etl", Trial(fix("a"), failure="killed")).failure == "killed"
+    way = Way(measure(), lambda change: True)
+    assert Trial(fix("a"), way).gain is None
+    assert speedup(Trial(fix("a"), way)) == 0.0
+    assert record("etl", Trial(fix("a"), way, failure="killed")).failure == "killed"
+
+
+@dataclass
+class Replays:
+    """Plays with changes in place: each `base+fix` as the test says."""
+
+    answers: dict[str, Answer]
+    played: list[str] = field(default_factory=list)
+
+    def way(self) -> Way:
+        return Way(measure(), lambda change: bool(change.step), "replayed", after=self.after)
+
+    def after(self, base: Change) -> Play:
+        def play(change: Change, until: float) -> list[float]:
+            self.played.append("+".join([*base.step, *change.step]))
+            answer = self.answers[self.played[-1]]
+            if isinstance(answer, Exception):
+                raise answer
+            return [math.log(answer)] * 5
+
+        return play
+
+
+def of_the_step(name: str) -> tuple[str, Fix]:
+    return name, Fix(summary=name, how=name, change=Change(step={name: True}))
+
+
+def remaining(replays: Replays, *helped: tuple[str, Fix]) -> list[tuple[str, tuple[str, ...]]]:
+    lab = Laboratory([replays.way()], time.monotonic() + 1000, 0.05, say=lambda text: None)
+    return [(each.check, each.after) for each in lab.remaining(helped)]
+
+
+def test_what_gains_nothing_on_top_of_the_best_is_not_in_place_for_the_next() -> None:
+    replays = Replays({"a+b": 1.0, "a+c": 1.5})
+    found = remaining(replays, *map(of_the_step, "abc"))
+    assert found == [("b", ("a",)), ("c", ("a",))]
+    assert set(replays.played) == {"a+b", "a+c"}
+
+
+def test_what_gains_on_top_of_the_best_is_in_place_for_the_next() -> None:
+    replays = Replays({"a+b": 1.3, "a+b+c": WorkerEnded("it crashed")})
+    found = remaining(replays, *map(of_the_step, "abc"))
+    assert found == [("b", ("a",)), ("c", ("a", "b"))]
+
+
+def test_fixes_that_no_replay_can_make_are_left_out_of_what_remains() -> None:
+    assert remaining(Replays({}), of_the_step("a"), ("b", fix("b")), ("c", fixes("c")[0])) == []

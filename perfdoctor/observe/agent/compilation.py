@@ -5,9 +5,11 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from perfdoctor.injection.calls import OWN_FILES
 from perfdoctor.schema.recording import CompileEvent, Frame
 
 PREFIX = "/jax/core/compile/"
@@ -43,6 +45,7 @@ class CompilationWatch:
         self.last_ns = 0
         self.cache = dict.fromkeys((CACHE_HIT, CACHE_MISS), 0)
         self._pending = 0
+        self._deaf = False
         self._first = first
         self.explains_for_us = True
         """Whether jax explains its cache misses because we asked for it."""
@@ -50,7 +53,7 @@ class CompilationWatch:
         """Whether the programs are written because we asked for it."""
 
     def __call__(self, name: str, seconds: float, **details: Any) -> None:
-        if not name.startswith(PREFIX):
+        if not name.startswith(PREFIX) or self._deaf:
             return
         phase = name.removeprefix(PREFIX)
         first, self._first = self._first, lambda: None  # once, though several threads compile
@@ -93,6 +96,20 @@ class CompilationWatch:
         self.explains_for_us = not getattr(jax.config, "jax_explain_cache_misses", False)
         jax.config.update("jax_explain_cache_misses", True)
 
+    @contextmanager
+    def deaf(self, jax: Any) -> Iterator[None]:
+        """What is traced and lowered meanwhile is our doing, and neither counted nor dumped."""
+        dumped_to = jax.config.values.get("jax_dump_ir_to")
+        self._deaf = True
+        if self.dumps_for_us:
+            jax.config.update("jax_dump_ir_to", "")
+        try:
+            yield
+        finally:
+            if self.dumps_for_us:
+                jax.config.update("jax_dump_ir_to", dumped_to)
+            self._deaf = False
+
     def never_rests(self) -> bool:
         """Whether one function takes most of the compiling and is compiled again and again."""
         spent: Counter[str] = Counter()
@@ -104,6 +121,20 @@ class CompilationWatch:
             return False
         function, most = spent.most_common(1)[0]
         return times[function] >= RECOMPILED and most >= spent.total() / 2
+
+    def share_of_last(self, seconds: float) -> float:
+        """Of the last seconds, the share in which something compiled; 1 while nothing is known of
+        so many, or something compiles just now.
+        """
+        since_ns = time.time_ns() - round(seconds * 1e9)
+        if self._pending or not self.events or self.events[0].end_ns > since_ns:
+            return 1.0
+        spent_s = 0.0
+        for event in reversed(self.events):
+            if event.end_ns < since_ns:
+                break
+            spent_s += event.seconds
+        return min(1.0, spent_s / seconds)
 
     def quiet_for_s(self) -> float:
         """Seconds since anything compiled; 0 while something does or nothing has yet."""
@@ -118,7 +149,8 @@ def callers() -> list[Frame]:
     frame = sys._getframe(2)
     while frame is not None and len(found) < DEPTH:
         code = frame.f_code
-        if found or INSIDE_JAX not in code.co_filename:
+        ours = code.co_filename in OWN_FILES
+        if not ours and (found or INSIDE_JAX not in code.co_filename):
             found.append((code.co_filename, frame.f_lineno, code.co_qualname))
         frame = frame.f_back  # type: ignore[assignment]
     return found

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import CodeType, FrameType
 
+from perfdoctor.injection.calls import OWN_FILES
 from perfdoctor.schema.recording import Frame
 
 DEPTH = 30
@@ -28,7 +29,8 @@ class StackSampler:
         frame: FrameType | None = sys._current_frames().get(self._main or 0)
         stack: list[tuple[CodeType, int]] = []
         while frame is not None and len(stack) < DEPTH:
-            stack.append((frame.f_code, frame.f_lineno or 0))
+            if frame.f_code.co_filename not in OWN_FILES:
+                stack.append((frame.f_code, frame.f_lineno or 0))
             frame = frame.f_back
         number = self._numbers.setdefault(tuple(stack), len(self._numbers))
         self.samples.append((time.time_ns(), number))

@@ -19,24 +19,28 @@ RAN_NS = 10_000_000
 
 @dataclass(frozen=True)
 class Reading:
-    """By thread id: its name, nanoseconds on a core, times that it was made to leave it."""
+    """By thread id: its name, nanoseconds on a core, nanoseconds in which it waited for one, times
+    that it was made to leave it.
+    """
 
     names: dict[int, str]
     ran_ns: dict[int, int]
+    delayed_ns: dict[int, int]
     forced: dict[int, int]
 
 
 def read(pid: int) -> Reading:
     """The threads of a process now; none where there is no /proc."""
-    names, ran_ns, forced = {}, {}, {}
+    names, ran_ns, delayed_ns, forced = {}, {}, {}, {}
     for task in Path(f"/proc/{pid}/task").glob("*"):
         with suppress(OSError, ValueError, IndexError):
             number = int(task.name)
             names[number] = (task / "comm").read_text().strip()
-            ran_ns[number] = int((task / "schedstat").read_text().split()[0])
+            ran, delayed, _ = (task / "schedstat").read_text().split()
+            ran_ns[number], delayed_ns[number] = int(ran), int(delayed)
             switches = re.search(r"nonvoluntary_ctxt_switches:\s+(\d+)", read_text(task / "status"))
             forced[number] = int(switches[1]) if switches else 0
-    return Reading(names, ran_ns, forced)
+    return Reading(names, ran_ns, delayed_ns, forced)
 
 
 class ThreadWatch:

@@ -4,11 +4,12 @@ import atexit
 import gc
 import os
 import shutil
-import signal
 import sys
 import threading
 import time
 import traceback
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ import psutil
 
 from perfdoctor.injection.bootstrap import BROKEN, LEFT, Orders, keep_quiet, stopped
 from perfdoctor.kernel import let_other_threads_go_first
+from perfdoctor.observe.agent.capture import reason
 from perfdoctor.observe.agent.compilation import CACHE_HIT, CACHE_MISS, CompilationWatch
+from perfdoctor.observe.agent.ending import interrupt
 from perfdoctor.observe.agent.executables import executables
 from perfdoctor.observe.agent.garbage import GarbageWatch
 from perfdoctor.observe.agent.memory import (
@@ -33,8 +36,9 @@ from perfdoctor.observe.agent.messages import MessageWatch
 from perfdoctor.observe.agent.profiler import Profiler
 from perfdoctor.observe.agent.settings import settings
 from perfdoctor.observe.agent.stacks import StackSampler, prompt_switches
+from perfdoctor.observe.agent.step import StepWatch
 from perfdoctor.observe.agent.threads import ThreadWatch
-from perfdoctor.schema.recording import Recording, Window
+from perfdoctor.schema.recording import KNOWN, Recording, Window
 
 SAMPLE_EVERY_S = 0.005
 """Inside the window."""
@@ -46,8 +50,13 @@ SETTLED_S, GLANCE_S, GAP_S = 0.1, 0.06, 0.7
 """So long after a compilation a trace of a few steps is taken, and so long at least the program
 then runs without one: XLA numbers the runs of a program, so that the digest can tell from that
 glance and the window how fast it runs while nothing is traced."""
-RESTLESS_S = 10.0
+CALM_S, CALM_SHARE = 2.0, 0.25
+"""A run that has compiled for less than this share of the last seconds is as calm as it gets."""
+RESTLESS_S = 5.0
 """So long a run that compiles one function again and again is given to come to rest."""
+WINDOW_STEPS, LONGEST_WINDOW_S = 8, 12.0
+"""So many steps a window is to hold, where these take long, as far as it gets no longer than that.
+"""
 UNSTEADY_WINDOWS = 2
 """So many times the window, where compilations take their part of it."""
 TRACE_SHARE = 0.25
@@ -73,7 +82,13 @@ takes some microseconds."""
 
 def attach(jax: Any, orders: Orders) -> None:
     """Called once the program has imported jax; see `perfdoctor.injection`."""
-    Watcher(Path(orders["folder"]), orders["steady_within_s"], orders["window_s"]).attach(jax)
+    Watcher(
+        Path(orders["folder"]),
+        orders["steady_within_s"],
+        orders["window_s"],
+        capture_to=Path(orders["capture_to"]) if orders.get("capture_to") else None,
+        env_at_start=orders["environment"],
+    ).attach(jax)
 
 
 class Watcher(threading.Thread):
@@ -81,10 +96,17 @@ class Watcher(threading.Thread):
 
     It leaves files in `folder`: for the n-th window `open-n`, `closed-n`, and `recording.json`
     with `recorded-n` after it. The doctor answers each with `again-n`, which holds the length of
-    the next window in seconds, or with `stop`.
+    the next window in seconds and `known` if the calls of the step are, or with `stop`.
     """
 
-    def __init__(self, folder: Path, steady_within_s: float, window_s: float) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        steady_within_s: float,
+        window_s: float,
+        capture_to: Path | None = None,
+        env_at_start: Mapping[str, str] = os.environ,
+    ) -> None:
         super().__init__(name="perfdoctor", daemon=True)
         self.folder = folder
         self.window_s = window_s
@@ -97,6 +119,9 @@ class Watcher(threading.Thread):
         self.memory = MemoryWatch()
         self.threads = ThreadWatch()
         self._ended = threading.Event()
+        self.step = StepWatch(self._ended, self.garbage, self.compilation, env_at_start)
+        self._capture_to = capture_to
+        self._env_at_start = dict(env_at_start)
         self._process = os.getpid()
 
     def attach(self, jax: Any) -> None:
@@ -105,6 +130,7 @@ class Watcher(threading.Thread):
         self.profiler = Profiler(jax)
         self.recording.programs = dump_programs(jax, self.folder / "programs")
         self.compilation.dumps_for_us = self.recording.programs == str(self.folder / "programs")
+        self.step.attach(jax)
         self.messages.install()
         self.compilation.install(jax)
 
@@ -112,6 +138,7 @@ class Watcher(threading.Thread):
         """Called in the thread that compiles first."""
         if os.getpid() != self._process:  # a fork of it
             return
+        self.recording.set_in_code = changed(self._env_at_start, os.environ)
         self.garbage.install()
         atexit.register(self._leave)
         os.register_at_fork(after_in_child=self.garbage.remove)
@@ -127,25 +154,48 @@ class Watcher(threading.Thread):
     def _observe(self) -> None:
         """The course of an observation, window by window until it is enough."""
         window_s: float | None = self.window_s
-        window = 0
+        window, is_known = 0, False
         while window_s is not None and not self._ended.is_set():
             window += 1
             self._wait_until_steady()
-            self._trace_window(window, window_s)
+            if not is_known:
+                self._look_at_the_step()
+            self._trace_window(window, self._with_enough_steps(window_s))
+            self.step.keep()
             self.write()
             (self.folder / f"recorded-{window}").touch()
-            window_s = self._answer(window)
+            window_s, is_known = self._answer(window)
         if stopped(self.folder):
             keep_quiet()
-            os.kill(self._process, signal.SIGINT)  # as Ctrl-C would
+            interrupt(self._ended.is_set)
 
-    def _answer(self, window: int) -> float | None:
-        """The length of the next window; None if there is to be none."""
+    def _look_at_the_step(self) -> None:
+        """Before anything is traced: what its calls are, and one of them saved."""
+        try:
+            self.step.look()
+            if self._capture_to is not None and not self._ended.is_set():
+                deaf = partial(self.compilation.deaf, self.jax)
+                self.step.capture(self._capture_to, settings(self.jax), deaf)
+        except Exception as error:  # the window can be traced even so
+            self.step.failure = reason(error)
+
+    def _with_enough_steps(self, window_s: float) -> float:
+        """The length of a window that holds some steps, if it is known what they take."""
+        if self.step.step_ms is None:
+            return window_s
+        wanted_s = WINDOW_STEPS * self.step.step_ms / 1e3
+        return max(window_s, min(wanted_s, LONGEST_WINDOW_S))
+
+    def _answer(self, window: int) -> tuple[float | None, bool]:
+        """The length of the next window, None if there is to be none; and whether what the step is
+        is known by now.
+        """
         again = self.folder / f"again-{window}"
         while not self._ended.wait(LOOK_EVERY_S) and not stopped(self.folder):
             if again.exists():
-                return float(again.read_text())
-        return None
+                length_s, *known = again.read_text().split()
+                return float(length_s), known == [KNOWN]
+        return None, False
 
     def _leave(self) -> None:
         """The program may be asked to stop just as it ends by itself: then it is asked again."""
@@ -173,6 +223,8 @@ class Watcher(threading.Thread):
         recording.reasons = self.compilation.reasons
         recording.calls = self.compilation.calls
         recording.collections = self.garbage.with_sources()
+        recording.step_calls = self.step.calls
+        recording.capture_failure = self.step.failure
         recording.messages = list(self.messages.messages)
         beside = self.folder / "recording.json.part"
         beside.write_bytes(msgspec.json.encode(recording))
@@ -212,10 +264,15 @@ class Watcher(threading.Thread):
         shutil.rmtree(self.folder / "glance", ignore_errors=True)
 
     def _may_open(self) -> bool:
-        return time.time_ns() > self.steady_by_ns or self._steady() or self._restless()
+        by_now = time.time_ns() > self.steady_by_ns
+        return by_now or self._steady() or self._calm() or self._restless()
 
     def _steady(self) -> bool:
         return self.compilation.quiet_for_s() > QUIET_S
+
+    def _calm(self) -> bool:
+        """Compiling now and then is what a program does that runs operation by operation."""
+        return self.compilation.share_of_last(CALM_S) < CALM_SHARE
 
     def _restless(self) -> bool:
         events = self.compilation.events
@@ -360,6 +417,11 @@ def dump_programs(jax: Any, folder: Path) -> str:
     folder.mkdir()
     jax.config.update("jax_dump_ir_to", str(folder))
     return str(folder)
+
+
+def changed(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
+    """The variables that the program has set itself, or set anew."""
+    return {name: value for name, value in now.items() if before.get(name) != value}
 
 
 def own_folders() -> list[str]:

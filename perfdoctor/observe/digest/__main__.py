@@ -12,8 +12,9 @@ import msgspec
 
 from perfdoctor.kernel import die_with_parent, let_others_go_first
 from perfdoctor.observe.digest import program, timeline
-from perfdoctor.observe.digest.compiles import compiles_of, tracing_of
+from perfdoctor.observe.digest.compiles import compiled_in, compiles_of, tracing_of
 from perfdoctor.observe.digest.executable import (
+    axis_shares,
     convolutions_in,
     executable_of,
     record_of,
@@ -24,7 +25,7 @@ from perfdoctor.observe.digest.places import Code
 from perfdoctor.observe.digest.steps import FEWEST_STEPS, steps_of
 from perfdoctor.observe.digest.timeline import Timeline
 from perfdoctor.schema.digest import Digest
-from perfdoctor.schema.program import Program
+from perfdoctor.schema.program import Executable, Program
 from perfdoctor.schema.recording import Recording
 from perfdoctor.schema.run import Steps
 
@@ -54,7 +55,7 @@ def digest(folder: Path) -> Digest:
         why = why_no_steps(seen, recording)
         missing |= dict.fromkeys(("steps", "program", "executable"), why)
     else:
-        executable = executable_of(folder, steps.function, recording)
+        executable = with_axes(folder, steps, seen, recording)
         steps = with_convolutions(folder, steps, seen, recording)
         code = Code(own=tuple(recording.own))
         try:
@@ -69,13 +70,16 @@ def digest(folder: Path) -> Digest:
         executable=executable,
         not_measured=missing,
         next_window_s=next_window_s(seen, steps, recording),
+        is_step_known=is_known(steps, recording),
     )
 
 
 def seen_in(folder: Path, recording: Recording) -> Timeline | None:
     """The timeline of the traced window; None if there was none."""
     seen = timeline.read(folder / "trace")
-    return timeline.without_tracing(seen, tracing_of(recording)) if seen else None
+    if seen is None:
+        return None
+    return timeline.as_computed(timeline.without_tracing(seen, tracing_of(recording)))
 
 
 def next_window_s(seen: Timeline | None, steps: Steps | None, recording: Recording) -> float | None:
@@ -89,16 +93,24 @@ def next_window_s(seen: Timeline | None, steps: Steps | None, recording: Recordi
     if steps is None:
         much = seen.dispatches and looked_s >= COSTLY_S
         return min(LONGEST_S, looked_s * (LONGER if much else WAIT_LONGER))
-    if steps.count >= ENOUGH_STEPS or looked_s >= ENOUGH_S or recording.never_rests:
+    if (
+        steps.count >= ENOUGH_STEPS
+        or is_known(steps, recording)
+        or looked_s >= ENOUGH_S
+        or recording.never_rests
+    ):
         return None  # where it compiles for ever, the compilations are what matters
     return min(ENOUGH_S, 1.5 * looked_s * ENOUGH_STEPS / steps.count)
 
 
-def compiled_in(recording: Recording) -> bool:
-    """Whether something was compiled in the window."""
-    window = recording.window
-    ends_ns = [event.end_ns for event in recording.compiles]
-    return window is not None and any(window.start_ns <= e <= window.end_ns for e in ends_ns)
+def is_known(steps: Steps | None, recording: Recording) -> bool:
+    """Whether the steps of the window are those that were timed while nothing was traced: then a
+    few are enough to tell where their time goes.
+    """
+    known = recording.step_calls
+    if steps is None or known is None or known.threads != steps.threads:
+        return False
+    return any(call.function == steps.function for call in known.calls)
 
 
 def why_no_steps(seen: Timeline | None, recording: Recording) -> str:
@@ -123,6 +135,18 @@ def with_convolutions(
     told_ms = sum(seen.operation_ms.values())
     share = sum(seen.operation_ms.get(name, 0.0) for name in names) / max(told_ms, 1e-9)
     return msgspec.structs.replace(steps, convolution_ms=share * steps.device_busy_ms)
+
+
+def with_axes(
+    folder: Path, steps: Steps, seen: Timeline | None, recording: Recording
+) -> Executable | None:
+    """XLA's account of the step, and what its long axes take."""
+    executable = executable_of(folder, steps.function, recording)
+    record = record_of(steps.function, recording)
+    if executable is None or record is None or seen is None:
+        return executable
+    shares = axis_shares(text_of(folder, record), seen.operation_ms)
+    return msgspec.structs.replace(executable, axis_shares=shares)
 
 
 def with_batch(steps: Steps | None, step_program: Program | None, devices: int) -> Steps | None:

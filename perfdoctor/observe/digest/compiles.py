@@ -36,3 +36,12 @@ def compiles_of(recording: Recording) -> tuple[Compile, ...]:
             )
         )
     return tuple(found)
+
+
+def compiled_in(recording: Recording) -> bool:
+    """Whether XLA compiled something in the window; what is only traced there, and found compiled,
+    is what some operations do at each call.
+    """
+    window = recording.window
+    ends_ns = [event.end_ns for event in recording.compiles if event.phase == LAST_PHASE]
+    return window is not None and any(window.start_ns <= e <= window.end_ns for e in ends_ns)

@@ -4,7 +4,8 @@ import hashlib
 import math
 import re
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 
 from perfdoctor.schema.program import Executable
@@ -16,6 +17,13 @@ BITS = re.compile(r"\d+")
 BLOCK = re.compile(r"^(?:ENTRY )?%?([\w.-]+) \(.*\{$", re.MULTILINE)
 CONVOLUTION = re.compile(r"^ +(?:ROOT )?%?([\w.-]+) = .* convolution\(", re.MULTILINE)
 FUSION = re.compile(r"^ +(?:ROOT )?%?([\w.-]+) = .* fusion\(.* calls=%?([\w.-]+)", re.MULTILINE)
+OPERATION = re.compile(r"^ +(?:ROOT )?%?([\w.-]+) = (.+?) ([\w-]+)\((.*)$", re.MULTILINE)
+SHAPE = re.compile(r"\[([\d,]*)\]")
+NAMED = re.compile(r"%?([A-Za-z][\w.-]*)")
+HOLDING = ("while", "call", "conditional", "tuple", "get-tuple-element", "parameter", "bitcast")
+"""Operations that hold others, or do nothing."""
+LONG = 2048
+"""Axes that are beyond what the guide has for a layer's size."""
 PLACES = re.compile(
     r""",?\ ?metadata=\{(?:"[^"]*"|[^"}])*\}
     | ^(?:FileNames|FunctionNames|FileLocations|StackFrames)$
@@ -63,6 +71,27 @@ def convolutions_in(text: str) -> frozenset[str]:
     holding = {begins[bisect_right(begins, (at, "")) - 1][1] for at in alone if begins}
     fused = {found[1] for found in FUSION.finditer(text) if found[2] in holding}
     return frozenset(fused.union(alone.values()))
+
+
+def axis_shares(text: str, operation_ms: Mapping[str, float]) -> dict[int, float]:
+    """By the length of a long axis: of the operations' time, that of those which touch such arrays.
+
+    `text`: the optimised program; `operation_ms`: by the name of an operation.
+    """
+    axes: dict[str, frozenset[int]] = {}
+    touched: defaultdict[int, float] = defaultdict(float)
+    whole_ms = 0.0
+    for name, kind, opcode, operands in OPERATION.findall(text):
+        own = {int(each) for shape in SHAPE.findall(kind) for each in shape.split(",") if each}
+        axes[name] = frozenset(each for each in own if each > LONG)
+        if opcode in HOLDING:
+            continue
+        took_ms = operation_ms.get(name, 0.0)
+        whole_ms += took_ms
+        read = (axes.get(each, frozenset()) for each in NAMED.findall(operands))
+        for length in axes[name].union(*read):
+            touched[length] += took_ms
+    return {length: took_ms / whole_ms for length, took_ms in touched.items() if whole_ms > 0}
 
 
 def hashed(text: str) -> str:

@@ -1,7 +1,7 @@
 """What a profile tells of the programs that ran on the CPU: which run of each, and how long."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -64,6 +64,33 @@ def runs_of(threads: Sequence[Thread]) -> dict[Operation, Runs]:
                 first = found[operation].first if operation in found else run
                 found[operation] = Runs(first, run, len(events))
     return found
+
+
+def begins_of(threads: Sequence[Thread], runs: Mapping[Operation, Runs]) -> dict[str, Instants]:
+    """By the name of programs, when their runs began; told where each program of that name, one for
+    each shape of its arguments, has an operation that its runs begin once, and no other's do.
+    """
+    by_program: dict[tuple[str, int], list[Instants]] = defaultdict(list)
+    for operation, (first, last, events) in runs.items():
+        told = by_program[operation.module, operation.program]
+        if not told and events == (last.number - first.number) % 2**32 + 1:
+            spans = [
+                thread.spans[operation.name] for thread in threads if operation.name in thread.spans
+            ]
+            told.append(together(spans)[:, 0])
+    by_name: dict[str, list[list[Instants]]] = defaultdict(list)
+    for (module, _), told in by_program.items():
+        by_name[module].append(told)
+    return {
+        module: np.sort(np.concatenate([begins for told in programs for begins in told]))
+        for module, programs in by_name.items()
+        if all(programs)
+    }
+
+
+def runs_between(earlier: Run, later: Run) -> int:
+    """From one run of a program to another; their numbers have 32 bits."""
+    return (later.number - earlier.number) % 2**32
 
 
 def operation_ms(threads: Sequence[Thread]) -> dict[str, float]:

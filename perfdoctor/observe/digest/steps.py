@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from perfdoctor.observe.digest.compiles import LAST_PHASE, compiled_in
 from perfdoctor.observe.digest.executable import module_name
 from perfdoctor.observe.digest.intervals import (
     NOTHING,
@@ -21,6 +22,7 @@ from perfdoctor.observe.digest.intervals import (
 from perfdoctor.observe.digest.places import Activity, Code, waiting_library
 from perfdoctor.observe.digest.timeline import Timeline
 from perfdoctor.observe.digest.untraced import Toll, toll_of
+from perfdoctor.schema.calls import StepCalls
 from perfdoctor.schema.recording import CompileEvent, Frame, Recording
 from perfdoctor.schema.run import Place, Steps
 
@@ -30,6 +32,8 @@ FEWEST_WAITS = 4
 FAIR_SHARE = 0.1
 """A thread that makes fewer of the calls than this share of the busiest one's is no other caller:
 an evaluation now and then."""
+LITTLE = 0.25
+"""Of a step: what compiling may take in one that counts even so."""
 SEEN = 0.1
 """Of the window: where all steps that hold no compilation take less together, and the program does
 not compile for ever, they are calls of a set-up."""
@@ -71,8 +75,9 @@ def steps_of(
     if len(callers) == 1:
         starts = begins(timeline, function, weights)
     called = sum(map(len, timeline.dispatches.values())) / max(1, len(starts))
-    every = fair_sample(starts, timeline.waits if len(callers) == 1 else NOTHING, called)
-    kept = every[~holds_compilation(every, recording.compiles)]
+    may_be_ahead = len(callers) == 1 and not timeline.is_as_computed
+    every = fair_sample(starts, timeline.waits if may_be_ahead else NOTHING, called)
+    kept = without_compilation(every, recording.compiles)
     if len(kept) < FEWEST_STEPS or (len(kept) < len(every) and is_set_up(kept, recording)):
         return None
     lengths_ms = (kept[:, 1] - kept[:, 0]) / 1e6
@@ -80,7 +85,11 @@ def steps_of(
     window_steps = (window.end_ns - window.start_ns) / 1e6 / lengths_ms.mean()
     usual_ms = lengths_ms[~outlying(lengths_ms) | (lengths_ms < BURST_MS)].mean()
     usual_share = float(usual_ms * 1e6 / (every[:, 1] - every[:, 0]).mean())
-    toll = toll_of(glance, timeline, function, usual_share, included)
+    untraced_ms = untraced_step_ms(
+        recording.step_calls, function, calls_in(timeline, included), count
+    )
+    told_share = untraced_ms / float(lengths_ms.mean()) if untraced_ms else None
+    toll = toll_of(glance, timeline, function, usual_share, included, told_share)
     lengths_ms *= toll.share
     return Steps(
         function=function,
@@ -116,11 +125,26 @@ def steps_of(
     )
 
 
+def untraced_step_ms(
+    known: StepCalls | None, function: str, calls: Mapping[str, int], count: int
+) -> float | None:
+    """What a step took while nothing was traced, as the probe has timed it; None if it was none of
+    these steps.
+    """
+    if known is None or known.threads > 1:
+        return None
+    in_its_step = sum(call.function == function for call in known.calls)
+    in_ours = calls.get(function, 0) / count
+    return known.time_ms * in_ours / in_its_step if in_its_step else None
+
+
 def is_set_up(kept: Intervals, recording: Recording) -> bool:
     """Whether what was compiled, and what lay around it, was most of the window."""
     window = recording.window
     window_ms = (window.end_ns - window.start_ns) / 1e6 if window else 0.0
-    return not recording.never_rests and total_ms(union(kept)) < SEEN * window_ms
+    if recording.never_rests or not compiled_in(recording):
+        return False
+    return total_ms(union(kept)) < SEEN * window_ms
 
 
 def outlying(lengths_ms: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
@@ -211,9 +235,19 @@ def step_function(weights: Mapping[str, float]) -> str | None:
     return max(weights, key=weights.__getitem__, default=None)
 
 
-def holds_compilation(every: Intervals, compiles: Sequence[CompileEvent]) -> npt.NDArray[np.bool_]:
-    """Which steps something compiled in; bool[steps]."""
-    return holds(every, np.sort(np.asarray([event.end_ns for event in compiles], np.int64)))
+def without_compilation(every: Intervals, compiles: Sequence[CompileEvent]) -> Intervals:
+    """The steps that nothing compiled in; where there are hardly any, those in which it took
+    little: a program that runs operation by operation compiles in nearly all. What is only traced,
+    and found compiled, leaves a step as it is.
+    """
+    compiled = [event.end_ns for event in compiles if event.phase == LAST_PHASE]
+    ends = np.sort(np.asarray(compiled, np.int64))
+    kept = every[~holds(every, ends)]
+    if len(kept) >= FEWEST_STEPS:
+        return kept
+    spans = union([(each.end_ns - round(each.seconds * 1e9), each.end_ns) for each in compiles])
+    took_ms = [total_ms(intersection(spans, step[None])) for step in every]
+    return every[np.asarray(took_ms) < LITTLE * (every[:, 1] - every[:, 0]) / 1e6]
 
 
 def holds(every: Intervals, instants: Instants) -> npt.NDArray[np.bool_]:

@@ -17,8 +17,16 @@ from perfdoctor.observe.digest.events import (
     thread_of,
     together,
 )
+from perfdoctor.observe.digest.executable import module_name
 from perfdoctor.observe.digest.intervals import NOTHING, Instants, Intervals, contains, union
-from perfdoctor.observe.digest.runs import Operation, Runs, computed_ms, operation_ms, runs_of
+from perfdoctor.observe.digest.runs import (
+    Operation,
+    Runs,
+    begins_of,
+    computed_ms,
+    operation_ms,
+    runs_of,
+)
 
 DISPATCH = "PjitFunction("
 HOST_WAITS = ("np.asarray(jax.Array)", "BlockUntilReady", "Await")
@@ -35,6 +43,9 @@ CALLBACK = re.compile(r"^(pure_callback|io_callback|debug_callback|debug_print)[
 FEW = 10
 """Operations a dispatch: larger programs are not what is called operation by operation, and theirs
 take long to go through."""
+FEW_MORE, SHARE_MORE = 3, 0.25
+"""A host that is as far ahead at a window's end as at its begin calls as much in it as is computed,
+but for some calls at the edges; or for this share, where steps are not alike."""
 DEVICE_COPY = re.compile(r"^copy(\.\d+)?$")
 GPU_PLANE = re.compile(r"^/device:\w+:(\d+)")
 
@@ -73,6 +84,10 @@ class Timeline:
     """When each event of the main thread began."""
     runs: dict[Operation, Runs] = field(default_factory=dict)
     """By operation, of programs on the CPU; jax 0.8 tells none."""
+    run_begins: dict[str, Instants] = field(default_factory=dict)
+    """By XLA's name for a program: when its runs on the CPU began, where that can be told."""
+    is_as_computed: bool = False
+    """Whether calls are put where they were computed; see `as_computed`."""
     operation_ms: dict[str, float] = field(default_factory=dict)
     """By operation on the CPU: how long it took in all its runs; jax 0.8 tells none."""
     computed_ms: dict[str, float] = field(default_factory=dict)
@@ -107,6 +122,7 @@ def read(trace: Path) -> Timeline | None:
     everywhere = union(together(spans for found in busy.values() for spans in found))
     marks = set[str]().union(*map(step_marks, hosts))
     operations = operations_of(everything, accelerators)
+    runs = runs_of(hosts)
     are_small = len(operations) <= FEW * sum(map(count_dispatches, hosts))
     return Timeline(
         dispatches=dispatches,
@@ -123,7 +139,8 @@ def read(trace: Path) -> Timeline | None:
             union(together(busy[number])) for number in range(max(busy, default=-1) + 1)
         ),
         events=np.sort(together(spans for thread in main for spans in thread.spans.values())[:, 0]),
-        runs=runs_of(hosts),
+        runs=runs,
+        run_begins=begins_of(hosts, runs),
         operation_ms=operation_ms(hosts),
         computed_ms=computed_ms(hosts) if are_small else {},
     )
@@ -141,6 +158,34 @@ def without_tracing(timeline: Timeline, tracing: Intervals) -> Timeline:
         dispatches=dispatched(timeline.dispatches),
         by_thread=tuple(dispatched(calls) for calls in timeline.by_thread),
     )
+
+
+def as_computed(timeline: Timeline) -> Timeline:
+    """With the calls of a program that is far ahead of the device put where they were computed.
+
+    It may have made all calls of the window before it, or those of the next minute in it. Of
+    several threads or devices it is not told which call is which run's.
+    """
+    if len(timeline.by_thread) > 1 or len(timeline.busy_by_device) > 1:
+        return timeline
+    functions = {module_name(name): name for name in timeline.dispatches}
+    begun = {
+        functions.get(module, module.removeprefix("jit_")): begins
+        for module, begins in timeline.run_begins.items()
+    }
+    called = {name: len(timeline.dispatches.get(name, NOTHING)) for name in begun}
+    if not any(is_another_number(called[name], len(begins)) for name, begins in begun.items()):
+        return timeline
+    moved = {name: np.stack([begins, begins + 1], axis=1) for name, begins in begun.items()}
+    calls = timeline.dispatches | moved
+    return replace(
+        timeline, dispatches=calls, by_thread=(calls,), annotated=NOTHING, is_as_computed=True
+    )
+
+
+def is_another_number(called: int, computed: int) -> bool:
+    """Whether so many calls can't be those that were computed, but for some at the edges."""
+    return abs(called - computed) > max(FEW_MORE, SHARE_MORE * computed)
 
 
 def step_marks(thread: Thread) -> set[str]:

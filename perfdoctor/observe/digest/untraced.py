@@ -21,7 +21,7 @@ from perfdoctor.observe.digest.intervals import (
     intersection,
     total_ms,
 )
-from perfdoctor.observe.digest.runs import Operation, Run
+from perfdoctor.observe.digest.runs import Operation, Run, runs_between
 from perfdoctor.observe.digest.timeline import Timeline
 
 FEWEST_RUNS = 5
@@ -66,17 +66,26 @@ class Toll:
 
 
 def toll_of(
-    glance: Timeline | None, seen: Timeline, function: str, usual_share: float, included: Intervals
+    glance: Timeline | None,
+    seen: Timeline,
+    function: str,
+    usual_share: float,
+    included: Intervals,
+    told_share: float | None = None,
 ) -> Toll:
-    """Of the trace of steps, by a glance at the same program before.
+    """Of the trace of steps, by what they took before it (`told_share`, of what they take with it),
+    or by a glance at the same program before.
 
     `usual_share`: what a step takes that is no outlier, of what one takes in the mean. If an
     evaluation or a checkpoint lay between glance and window, the toll comes out too low, and never
     too high. `included`: all the time of the steps that count.
     """
     lengthening = events_that_lengthen(seen, included)
-    share = untraced_share(glance, seen, function) if glance is not None else None
-    share = min(1.0, share / usual_share) if share is not None else 1.0
+    share = told_share
+    if share is None and glance is not None:
+        by_runs = untraced_share(glance, seen, function)
+        share = by_runs / usual_share if by_runs is not None else None
+    share = min(1.0, share) if share is not None else 1.0
     if share < LEAST:
         share = 1.0
     whole_ms = total_ms(included)
@@ -120,11 +129,6 @@ def untraced_share(glance: Timeline, seen: Timeline, function: str) -> float | N
                 before_a_ns += runs_a_ns(earlier, first)
                 inside_a_ns += runs_a_ns(first, last)
     return inside_a_ns / before_a_ns if told and told >= NEARLY_ALL * made else None
-
-
-def runs_between(earlier: Run, later: Run) -> int:
-    """From one run of a program to another; their numbers have 32 bits."""
-    return (later.number - earlier.number) % 2**32
 
 
 def runs_a_ns(earlier: Run, later: Run) -> float:

@@ -1,23 +1,21 @@
 """Run the reference loop.
 
-python -m perfdoctor.targets.reference WORKLOAD.json FOLDER [--controlled]
+python -m perfdoctor.targets.reference WORKLOAD.json DATA [--counters FOLDER]
 
-By itself it trains until its steps are done. With `--controlled` it trains when it is told to: each
-line on stdin is a number of steps, each answer on stdout a JSON object (`Slice`).
+By itself it trains until its steps are done. As a worker of a trial it makes steps for ever: it
+counts them in the folder's counters, and rests when these ask it to (`perfdoctor.counters`).
 """
 
-import os
 import signal
 import sys
-import time
 from pathlib import Path
 from typing import Any, NoReturn
 
 import jax
 import msgspec
 
+from perfdoctor.counters import SAMPLES, STEPS, Compiling, opened, rest, steps
 from perfdoctor.kernel import die_with_parent, offer_to_the_oom_killer
-from perfdoctor.schema.slices import Slice
 from perfdoctor.schema.workload import Workload
 from perfdoctor.targets.reference.loop import TrainingLoop
 from perfdoctor.targets.reference.serving import Serving
@@ -28,30 +26,15 @@ def leave(number: int, frame: Any) -> NoReturn:
     sys.exit(0)
 
 
-def controlled(loop: TrainingLoop | Serving) -> None:
-    """Run as many steps as each line asks for, and answer what they took."""
-    compiles = 0
-
-    def count(name: str, seconds: float, **details: Any) -> None:
-        nonlocal compiles
-        compiles += name.endswith("backend_compile_duration")
-
-    jax.monitoring.register_event_duration_secs_listener(count)
-    answers = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)  # what libraries print is no answer
-    for line in sys.stdin:
-        before = compiles
-        wall, cpu = time.perf_counter(), time.process_time()
-        loop.run(int(line))
+def count_steps(loop: TrainingLoop | Serving, folder: Path) -> NoReturn:
+    """Make steps for ever, each counted; rest with nothing left to compute, whenever asked to."""
+    tally = opened(folder, STEPS)
+    tally[SAMPLES] = loop.examples_per_step
+    jax.monitoring.register_event_duration_secs_listener(Compiling(tally))
+    while True:
+        loop.run_each(steps(tally))
         loop.wait()
-        slice_ = Slice(
-            steps=int(line),
-            samples=int(line) * loop.examples_per_step,
-            wall_s=time.perf_counter() - wall,
-            cpu_s=time.process_time() - cpu,
-            compiles=compiles - before,
-        )
-        answers.write(msgspec.json.encode(slice_) + b"\n")
+        rest(tally)
 
 
 def main() -> None:
@@ -59,13 +42,14 @@ def main() -> None:
     signal.signal(signal.SIGTERM, leave)
     die_with_parent()
     offer_to_the_oom_killer()
-    spec, folder, *options = sys.argv[1:]
+    spec, data, *options = sys.argv[1:]
     workload = msgspec.json.decode(Path(spec).read_bytes(), type=Workload)
     kind = Serving if workload.inference.clients else TrainingLoop
-    loop: TrainingLoop | Serving = kind(workload, Path(folder))
+    loop: TrainingLoop | Serving = kind(workload, Path(data))
     try:
-        if "--controlled" in options:
-            controlled(loop)
+        if options:
+            _, folder = options
+            count_steps(loop, Path(folder))
         else:
             loop.run(workload.training.steps)
             loop.wait()

@@ -5,6 +5,7 @@ Nothing in here observes or measures; perfdoctor watches it from outside, as it 
 
 import gc
 import logging
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -67,8 +68,12 @@ class TrainingLoop:
 
     def run(self, steps: int) -> None:
         """Dispatch so many steps; the last of them may still be computing on return."""
+        self.run_each(range(steps))
+
+    def run_each(self, steps: Iterable[int]) -> None:
+        """Dispatch a step for each number; the last of them may still be computing on return."""
         training, process = self.workload.training, self.workload.process
-        for _ in range(steps):
+        for _ in steps:
             inputs, labels = next(self.batches)
             self.state, self.metrics = self.train_step(self.state, inputs, labels, *self.decay())
             self.step_count += 1

@@ -6,7 +6,7 @@ Nothing in here observes or measures, as in the training loop.
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from functools import partial
@@ -47,7 +47,11 @@ class Serving:
 
     def run(self, requests: int) -> None:
         """Have the clients ask so many times, together."""
-        left = iter(range(requests))
+        self.run_each(range(requests))
+
+    def run_each(self, requests: Iterable[int]) -> None:
+        """Have the clients ask once for each number, together."""
+        left = iter(requests)
         lock = threading.Lock()
 
         def client() -> None:

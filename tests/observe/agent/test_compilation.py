@@ -3,9 +3,12 @@ import logging
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from perfdoctor.injection import calls
 from perfdoctor.observe.agent.compilation import (
     CACHE_HIT,
     CACHE_MISS,
@@ -177,6 +180,20 @@ def test_quiet_is_counted_from_the_last_event() -> None:
     assert watch.quiet_for_s() >= 1.0
 
 
+def test_of_the_last_seconds_the_share_is_told_in_which_something_compiled() -> None:
+    watch = CompilationWatch()
+    assert watch.share_of_last(2.0) == 1.0  # nothing is known yet
+    compiled(watch, "init", 1)
+    assert watch.share_of_last(2.0) == 1.0  # not of so long
+    for event in watch.events:
+        event.end_ns -= 10 * 10**9
+    assert watch.share_of_last(2.0) == 0.0
+    compiled(watch, "step", 1, seconds=0.5)
+    assert watch.share_of_last(2.0) == pytest.approx(0.25)
+    watch(LOWER, 0.1, fun_name="step")
+    assert watch.share_of_last(2.0) == 1.0  # something compiles
+
+
 def test_a_compilation_without_lowering_leaves_nothing_open() -> None:
     watch = CompilationWatch()
     watch(COMPILE, 0.1, fun_name="step")
@@ -304,3 +321,47 @@ def test_what_jax_says_of_its_cache_because_of_us_stays_out_of_the_log() -> None
     told.levelno = logging.DEBUG  # as jax says it without being asked
     watch.explains_for_us = True
     assert watch.filter(told)
+
+
+def config(dumps_to: str) -> Any:
+    """Stands for jax."""
+    values = {"jax_dump_ir_to": dumps_to}
+    return SimpleNamespace(config=SimpleNamespace(values=values, update=values.__setitem__))
+
+
+def test_what_we_compile_ourselves_is_neither_counted_nor_dumped() -> None:
+    watch, jax = CompilationWatch(), config("/ours")
+    with watch.deaf(jax):
+        watch(COMPILE, 1.0, fun_name="step")
+        assert jax.config.values["jax_dump_ir_to"] == ""
+    assert (watch.events, watch.last_ns) == ([], 0)
+    assert jax.config.values["jax_dump_ir_to"] == "/ours"
+    watch(COMPILE, 1.0, fun_name="step")
+    assert len(watch.events) == 1
+
+
+def test_where_the_program_dumps_itself_that_stays() -> None:
+    watch, jax = CompilationWatch(), config("/theirs")
+    watch.dumps_for_us = False
+    with watch.deaf(jax):
+        assert jax.config.values["jax_dump_ir_to"] == "/theirs"
+
+
+def test_it_hears_again_after_an_error() -> None:
+    watch, jax = CompilationWatch(), config("/ours")
+    with pytest.raises(ZeroDivisionError), watch.deaf(jax):
+        raise ZeroDivisionError
+    watch(COMPILE, 1.0, fun_name="step")
+    assert len(watch.events) == 1
+    assert jax.config.values["jax_dump_ir_to"] == "/ours"
+
+
+def test_our_own_frames_are_not_among_the_callers() -> None:
+    found: list[list[Frame]] = []
+
+    def compiles() -> None:
+        found.append(callers())
+
+    exec(compile("compiles()", calls.__file__, "exec"), {"compiles": compiles})
+    assert calls.__file__ not in [file for file, _, _ in found[0]]
+    assert found[0][0][2] == "test_our_own_frames_are_not_among_the_callers"

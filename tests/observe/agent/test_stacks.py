@@ -3,6 +3,9 @@ import threading
 
 import pytest
 
+from perfdoctor.injection import calls
+from perfdoctor.observe.agent import calls as agent_calls
+from perfdoctor.observe.agent import capture, timing
 from perfdoctor.observe.agent.stacks import DEPTH, SWITCH_S, StackSampler, prompt_switches
 
 
@@ -90,3 +93,19 @@ def test_an_interval_that_the_program_sets_meanwhile_stays() -> None:
         assert sys.getswitchinterval() == pytest.approx(0.02)
     finally:
         sys.setswitchinterval(usual_s)
+
+
+def test_frames_of_our_own_are_left_out() -> None:
+    sampler = StackSampler()
+    exec(compile("sample()", calls.__file__, "exec"), {"sample": sampler.sample})
+    names = functions(sampler, 0)
+    assert names[:2] == ["StackSampler.sample", "test_frames_of_our_own_are_left_out"]
+
+
+def test_so_are_those_of_who_makes_the_calls() -> None:
+    assert {
+        agent_calls.__file__,
+        timing.__file__,
+        capture.__file__,
+        calls.__file__,
+    } <= calls.OWN_FILES

@@ -29,7 +29,8 @@ WORKER = "import sys\nprint(flush=True)\nwhile sys.stdin.readline(): sum(range(3
 
 
 def reading(ran_ns: dict[int, int], forced: dict[int, int] | None = None) -> Reading:
-    return Reading(dict.fromkeys(ran_ns, "python"), ran_ns, forced or dict.fromkeys(ran_ns, 0))
+    none = dict.fromkeys(ran_ns, 0)
+    return Reading(dict.fromkeys(ran_ns, "python"), ran_ns, none, forced or none)
 
 
 @contextmanager

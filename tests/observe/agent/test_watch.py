@@ -20,9 +20,12 @@ from perfdoctor.observe.agent import watch
 from perfdoctor.observe.agent.watch import (
     GAP_S,
     GROWN_BYTES,
+    LONGEST_WINDOW_S,
     QUIET_S,
     TRACE_BYTES,
+    WINDOW_STEPS,
     Watcher,
+    changed,
     dump_programs,
     ends_early,
     look_again_ns,
@@ -501,3 +504,41 @@ def test_looks_at_memory_take_little_time_but_none_of_its_samples_lacks_one(
     took_ms: float, again_ms: float
 ) -> None:
     assert look_again_ns(round(took_ms * 1e6), 250_000_000) == round(again_ms * 1e6)
+
+
+@pytest.mark.parametrize(
+    ("step_ms", "length_s"),
+    [
+        (None, 2.0),
+        (5.0, 2.0),
+        (500.0, WINDOW_STEPS * 0.5),
+        (9000.0, LONGEST_WINDOW_S),
+    ],
+)
+def test_a_window_holds_some_steps(step_ms: float | None, length_s: float, tmp_path: Path) -> None:
+    watcher = Watcher(tmp_path, steady_within_s=1.0, window_s=2.0)
+    if step_ms is not None:
+        watcher.step.step_ms = step_ms
+    assert watcher._with_enough_steps(2.0) == length_s
+
+
+@pytest.mark.parametrize(("text", "answer"), [("0.5", (0.5, False)), ("12.0 known", (12.0, True))])
+def test_the_doctors_answer_is_understood(
+    text: str, answer: tuple[float, bool], tmp_path: Path
+) -> None:
+    (tmp_path / "again-3").write_text(text)
+    assert Watcher(tmp_path, steady_within_s=1.0, window_s=2.0)._answer(3) == answer
+
+
+def test_a_stop_is_an_answer_too(tmp_path: Path) -> None:
+    (tmp_path / STOP).touch()
+    assert Watcher(tmp_path, steady_within_s=1.0, window_s=2.0)._answer(1) == (None, False)
+
+
+def test_what_the_program_has_set_in_its_environment_is_told() -> None:
+    before = {"XLA_FLAGS": "", "PATH": "/bin", "NPROC": "2"}
+    now = {"XLA_FLAGS": "--xla_cpu_max_isa=AVX", "PATH": "/bin", "OMP_NUM_THREADS": "1"}
+    assert changed(before, now) == {
+        "XLA_FLAGS": "--xla_cpu_max_isa=AVX",
+        "OMP_NUM_THREADS": "1",
+    }

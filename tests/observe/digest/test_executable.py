@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from perfdoctor.observe.agent.executables import account
 from perfdoctor.observe.digest.executable import (
+    OPERATION,
+    axis_shares,
     convolutions_in,
     executable_of,
     hashed,
@@ -218,3 +220,39 @@ def test_a_convolution_of_jax_is_known_by_the_name_that_a_trace_has() -> None:
 @given(st.text())
 def test_any_text_has_convolutions_or_none(text: str) -> None:
     assert all(isinstance(name, str) for name in convolutions_in(text))
+
+
+SOFTMAX = """HloModule jit_step
+
+%fused (p: f32[64,128], w: f32[128,50000]) -> f32[64,50000] {
+  %p = f32[64,128]{1,0} parameter(0)
+  %w = f32[128,50000]{1,0} parameter(1)
+  ROOT %dot.1 = f32[64,50000]{1,0} dot(%p, %w), lhs_contracting_dims={1}
+}
+
+ENTRY %main (p.1: f32[64,128], w.1: f32[128,50000]) -> f32[64] {
+  %p.1 = f32[64,128]{1,0} parameter(0)
+  %w.1 = f32[128,50000]{1,0} parameter(1)
+  %fusion.1 = f32[64,50000]{1,0} fusion(%p.1, %w.1), kind=kOutput, calls=%fused
+  %reduce.1 = f32[64]{0} reduce(%fusion.1, %p.1), dimensions={1}
+  %call.1 = f32[64]{0} call(%fusion.1), to_apply=%fused
+  ROOT %add.1 = f32[64]{0} add(%reduce.1, %reduce.1)
+}
+"""
+
+
+def test_a_long_axis_takes_what_operations_that_read_or_write_it_take() -> None:
+    took_ms = {"fusion.1": 6.0, "reduce.1": 2.0, "add.1": 2.0, "call.1": 100.0, "other": 5.0}
+    assert axis_shares(SOFTMAX, took_ms) == {50_000: pytest.approx(0.8)}
+
+
+def test_nothing_is_told_where_no_operation_was_traced() -> None:
+    assert axis_shares(SOFTMAX, {}) == {}
+    assert axis_shares("", {"fusion.1": 1.0}) == {}
+
+
+def test_the_axes_of_a_program_that_the_installed_jax_compiles() -> None:
+    step = jax.jit(lambda x, w: jax.nn.softmax(x @ w).sum())
+    text = step.lower(jnp.ones((8, 16)), jnp.ones((16, 3000))).compile().as_text()
+    names = {found[0] for found in OPERATION.findall(text)}
+    assert axis_shares(text, dict.fromkeys(names, 1.0))[3000] > 0.2

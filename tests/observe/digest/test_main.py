@@ -10,11 +10,14 @@ from perfdoctor.observe.digest.__main__ import (
     LONGER,
     LONGEST_S,
     WAIT_LONGER,
+    is_known,
     next_window_s,
     with_convolutions,
 )
+from perfdoctor.observe.digest.compiles import LAST_PHASE
 from perfdoctor.observe.digest.intervals import NOTHING, union
 from perfdoctor.observe.digest.timeline import Timeline
+from perfdoctor.schema.calls import Call, StepCalls
 from perfdoctor.schema.recording import CompileEvent, Recording, Window
 from perfdoctor.schema.run import Steps
 from tests.observe.digest.test_executable import CONVOLVING, record
@@ -32,7 +35,7 @@ def window(seconds: float, *, compiles: bool = False, never_rests: bool = False)
     )
     if compiles:
         found.compiles = [
-            CompileEvent(phase="backend", function="step", seconds=0.1, end_ns=end_ns // 2)
+            CompileEvent(phase=LAST_PHASE, function="step", seconds=0.1, end_ns=end_ns // 2)
         ]
     found.never_rests = never_rests
     return found
@@ -54,6 +57,26 @@ def test_too_few_steps_ask_for_a_window_that_holds_enough() -> None:
     assert asked_s == pytest.approx(3.0 * 2 * 1.5)
     assert next_window_s(SEEN, steps(5), window(15.0)) == ENOUGH_S
     assert next_window_s(SEEN, steps(5), window(ENOUGH_S)) is None
+
+
+def probed(function: str, threads: int = 1) -> Recording:
+    """A window before which the calls of a function were timed."""
+    call = Call(
+        function=function, leaves=(), before_ms=0, before_cpu_ms=0, inside_ms=0, inside_cpu_ms=0
+    )
+    found = window(3.0)
+    found.step_calls = StepCalls(calls=(call,), time_ms=500.0, steps=12, threads=threads)
+    return found
+
+
+def test_of_steps_that_were_timed_before_a_few_are_enough() -> None:
+    few = steps(5)
+    assert next_window_s(SEEN, few, probed(few.function)) is None
+    assert is_known(few, probed(few.function))
+    for recording in (probed("evaluate"), probed(few.function, threads=2), window(3.0)):
+        assert next_window_s(SEEN, few, recording) is not None
+        assert not is_known(few, recording)
+    assert not is_known(None, probed("step"))
 
 
 def test_steps_of_seconds_are_waited_for() -> None:

@@ -9,6 +9,7 @@ from perfdoctor.observe.digest.runs import (
     Operation,
     Run,
     Runs,
+    begins_of,
     computed_ms,
     operation_ms,
     runs_of,
@@ -45,6 +46,45 @@ def test_programs_whose_operations_have_the_same_name_are_told_apart() -> None:
 
 def test_an_operation_without_a_run_tells_none() -> None:
     assert runs_of([thread_of([event("dot", 1, 2), event("end: dot", 2, 2)], 0)]) == {}
+
+
+def begins(*operations: SimpleNamespace) -> dict[str, list[int]]:
+    """By the name of programs, when their runs began."""
+    threads = [thread_of(list(operations), 1000)]
+    return {name: list(found) for name, found in begins_of(threads, runs_of(threads)).items()}
+
+
+def test_runs_begin_with_what_each_does_once_and_no_other_program_does() -> None:
+    made = [
+        *operation("dot", 100, 7),
+        *operation("dot", 110, 7),  # twice in a run
+        *operation("add", 120, 7),
+        *operation("norm", 130, 7),
+        *operation("dot", 200, 8),
+        *operation("dot", 210, 8),
+        *operation("add", 220, 8),
+        *operation("norm", 230, 8),
+        *operation("norm", 250, 1, program=2),
+    ]
+    assert begins(*made) == {"jit_1": [1120, 1220]}
+
+
+def of_shape(program: int, name: str, at: int, run: int) -> list[SimpleNamespace]:
+    """An operation of one of the programs for a function's several shapes."""
+    stats = {"hlo_module": "jit_step", "program_id": program, "run_id": run}
+    return [event(name, at, at + 5, **stats), event(f"end: {name}", at + 5, at + 5)]
+
+
+def test_the_runs_of_all_shapes_of_a_function_are_told_or_none() -> None:
+    both = [
+        *of_shape(1, "dot.8", 100, 1),
+        *of_shape(2, "dot.16", 200, 1),
+        *of_shape(1, "dot.8", 300, 2),
+        *of_shape(2, "dot.16", 400, 2),
+    ]
+    assert begins(*both) == {"jit_step": [1100, 1200, 1300, 1400]}
+    twice = [*both, *of_shape(2, "dot.16", 410, 2)]
+    assert begins(*twice) == {}
 
 
 def ran(name: str, module: str, took_ms: int) -> list[SimpleNamespace]:

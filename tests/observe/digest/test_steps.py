@@ -7,6 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from perfdoctor.observe.digest.compiles import LAST_PHASE
 from perfdoctor.observe.digest.intervals import NOTHING, Intervals, union
 from perfdoctor.observe.digest.runs import Operation, Run, Runs
 from perfdoctor.observe.digest.steps import (
@@ -79,7 +80,7 @@ def recording(
             for start, end in collections
         ],
         compiles=[
-            CompileEvent(phase="backend", function="step", seconds=0.1, end_ns=round(at * MS))
+            CompileEvent(phase=LAST_PHASE, function="step", seconds=0.1, end_ns=round(at * MS))
             for at in compiled_at_ms
         ],
     )
@@ -272,6 +273,17 @@ def test_steps_that_something_compiled_in_are_left_out() -> None:
     steps = seen(timeline(slow, union([(0, 800 * MS)])), run)
     assert (steps.count, steps.left_out) == (COUNT - 1, 1)
     assert steps.time_ms == 10.0
+
+
+@pytest.mark.parametrize(("seconds", "is_told"), [(0.002, True), (0.003, False)])
+def test_a_step_counts_in_a_program_that_compiles_a_little_in_each(
+    seconds: float, is_told: bool
+) -> None:
+    run = recording(compiled_at_ms=tuple(5.0 + 10 * number for number in range(COUNT)))
+    for each in run.compiles:
+        each.seconds = seconds
+    steps = steps_of(timeline(DISPATCHES, every_step(1, 4)), run)
+    assert (steps is not None and steps.count == COUNT) is is_told
 
 
 def test_a_few_calls_around_what_compiles_are_a_set_up_unless_it_never_ends() -> None:

@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from perfdoctor.observe.digest.timeline import (
     BEGIN,
     END,
     Timeline,
+    as_computed,
     computing,
     count_dispatches,
     dispatches_of,
@@ -314,3 +316,46 @@ def test_each_device_has_its_own_busy_time(traced: Timeline) -> None:
     first, second = (total_ms(busy) for busy in traced.busy_by_device)
     assert first > 0 and second > 0
     assert max(first, second) <= total_ms(traced.busy) <= first + second + 1e-6  # sums of floats
+
+
+def ahead(called: int, computed: int, threads: int = 1) -> Timeline:
+    """A window of so many calls, at once, and of as many runs of their program."""
+    calls = {"step": union([(n, n + 1) for n in range(0, 2 * called, 2)])} if called else {}
+    return Timeline(
+        dispatches=calls,
+        waits=NOTHING,
+        busy=NOTHING,
+        by_thread=(calls,) * threads if called else (),
+        annotated=union([(0, 1)]),
+        run_begins={"jit_step": np.arange(computed) * 1000},
+    )
+
+
+@pytest.mark.parametrize("called", [0, 32])
+def test_calls_far_ahead_are_put_where_they_were_computed(called: int) -> None:
+    found = as_computed(ahead(called, 8))
+    assert found.is_as_computed and not len(found.annotated)
+    assert list(found.dispatches["step"][:, 0]) == list(range(0, 8000, 1000))
+    assert found.by_thread == (found.dispatches,)
+
+
+@pytest.mark.parametrize(("called", "computed"), [(8, 8), (8, 6), (100, 81), (8, 0)])
+def test_calls_that_were_computed_stay_where_they_are(called: int, computed: int) -> None:
+    seen = ahead(called, computed)
+    if not computed:
+        seen = replace(seen, run_begins={})
+    assert as_computed(seen) is seen
+
+
+def test_of_several_threads_or_devices_calls_stay_where_they_are() -> None:
+    threads = ahead(32, 8, threads=2)
+    devices = replace(ahead(32, 8), busy_by_device=(NOTHING, NOTHING))
+    assert as_computed(threads) is threads
+    assert as_computed(devices) is devices
+
+
+def test_the_runs_of_a_program_begin_one_after_another(traced: Timeline) -> None:
+    if not traced.runs:
+        pytest.skip("jax 0.8 tells of no operations")
+    begins = traced.run_begins["jit_step"]
+    assert len(begins) > 1 and (np.diff(begins) > 0).all()

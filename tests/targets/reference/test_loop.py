@@ -139,6 +139,12 @@ def test_sequence_models_train(folder: Path, name: Literal["lstm", "transformer"
     assert not all(np.array_equal(old, new) for old, new in zip(before, params(loop), strict=True))
 
 
+def test_a_step_is_made_for_each_number(folder: Path) -> None:
+    loop = TrainingLoop(workload(), folder)
+    loop.run_each(iter([7, 8, 9]))
+    assert loop.step_count == 3
+
+
 def test_a_run_is_the_same_every_time(folder: Path) -> None:
     losses = []
     for _ in range(2):

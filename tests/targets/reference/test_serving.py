@@ -272,27 +272,21 @@ def test_a_model_that_fails_once_does_not_end_the_batcher() -> None:
     batcher.close()
 
 
-def program(folder: Path, plan: Workload, *options: str, told: str = "") -> str:
-    """What the reference program answers when it serves."""
-    (folder / "serve.json").write_bytes(msgspec.json.encode(plan))
+def test_each_request_of_a_run_is_asked_once(folder: Path) -> None:
+    serving = Noted(workload(batched=True), folder)
+    serving.run_each([3, 5, 3])
+    serving.close()
+    assert sorted(Counter(inputs for inputs, _ in serving.noted).values()) == [1, 2]
+
+
+def test_the_program_serves_until_its_steps_are_done(folder: Path) -> None:
+    (folder / "serve.json").write_bytes(msgspec.json.encode(workload(batched=True)))
     command = [sys.executable, "-m", "perfdoctor.targets.reference"]
     done = subprocess.run(
-        [*command, str(folder / "serve.json"), str(folder), *options],
-        input=told,
+        [*command, str(folder / "serve.json"), str(folder)],
         capture_output=True,
         text=True,
         timeout=LIMIT_S,
         check=True,
     )
-    return done.stdout
-
-
-def test_the_program_serves_until_its_steps_are_done(folder: Path) -> None:
-    assert program(folder, workload(batched=True)) == ""
-
-
-def test_told_so_it_serves_by_command_a_request_a_step(folder: Path) -> None:
-    answers = program(folder, workload(batched=True), "--controlled", told="5\n9\n")
-    slices = [msgspec.json.decode(line) for line in answers.splitlines()]
-    assert [(each["steps"], each["samples"]) for each in slices] == [(5, 5), (9, 9)]
-    assert slices[1]["compiles"] == 0
+    assert done.stdout == ""

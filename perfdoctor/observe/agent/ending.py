@@ -1,0 +1,35 @@
+"""Ends the program as Ctrl-C would."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+LOST_S, POLL_S = 5.0, 0.05
+"""So long it is watched whether an interrupt was lost: as long as the program is given to leave."""
+
+
+def interrupt(is_over: Callable[[], bool]) -> None:
+    """Have KeyboardInterrupt raised in the main thread; not to be called in that one.
+
+    Where it comes in a place from which no exception gets out, it is raised once more: a callback
+    of the garbage collector, of which jax has one, or of a weak reference, or a `__del__`.
+    """
+    lost, shown, process = threading.Event(), sys.unraisablehook, os.getpid()
+
+    def hear(unraisable: Any) -> None:
+        if issubclass(unraisable.exc_type, KeyboardInterrupt):
+            lost.set()
+        else:
+            shown(unraisable)
+
+    sys.unraisablehook = hear
+    os.kill(process, signal.SIGINT)
+    until = time.monotonic() + LOST_S
+    while not is_over() and time.monotonic() < until:
+        if lost.wait(POLL_S):
+            lost.clear()
+            os.kill(process, signal.SIGINT)

@@ -1,0 +1,227 @@
+"""What a step of the program is: its jitted calls are timed and probed, and one step is saved."""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from perfdoctor.injection.calls import Hear, Hearing, wrap_makers
+from perfdoctor.observe.agent.calls import Probed, Prober
+from perfdoctor.observe.agent.capture import Capturer, Context
+from perfdoctor.observe.agent.compilation import COMPILED, CompilationWatch
+from perfdoctor.observe.agent.garbage import GarbageWatch
+from perfdoctor.observe.agent.roles import Probe, probe_of, span_of
+from perfdoctor.observe.agent.threads import Reading, family, read
+from perfdoctor.observe.agent.timing import Timer
+from perfdoctor.schema.calls import StepCalls
+
+TIMED_S = 1.0
+"""Steps are timed for, before anything is traced."""
+PROBING_S, CAPTURING_S = 7.0, 30.0
+"""What probing and saving may take at most: programs whose steps take long are waited for."""
+FIRST_CALL_S = 3.0
+"""A program that calls no jitted function for so long has none that makes its steps, or has called
+all that it will."""
+AHEAD_S = 12.0
+"""So long a program is waited for whose main thread is blocked while others compute: it has called
+many steps ahead."""
+COMPILING = 2.3
+"""Times as long for a program that compiles in its steps: so each call takes seconds."""
+COPYING_S = 3.0
+"""What it may take until the captured state is computed, where the program runs ahead of it; after
+that the window comes first."""
+POLL_S = 0.01
+
+
+class StepWatch:
+    """Learns what a step of the program is, once it is steady."""
+
+    def __init__(
+        self,
+        ended: threading.Event,
+        garbage: GarbageWatch,
+        compilation: CompilationWatch,
+        env_at_start: Mapping[str, str],
+    ) -> None:
+        self.calls: StepCalls | None = None
+        self.failure: str | None = None
+        """Why no step was told, or none was saved."""
+        self.step_ms: float | None = None
+        """What a step takes, if it was timed."""
+        self._ended, self._garbage, self._compilation = ended, garbage, compilation
+        self._hearing = Hearing()
+        self._probe: Probe | None = None
+        self._capturer: Capturer | None = None
+        """Of a step that is captured, and not yet written."""
+        self._attempts = 0
+        self._env_at_start = dict(env_at_start)
+
+    def attach(self, jax: Any) -> None:
+        """Wrap what `jax.jit` makes from now on."""
+        self._jax = jax
+        wrap_makers(jax, self._hearing)
+
+    def look(self) -> None:
+        """Time some steps, then look at their arguments; what an earlier look has seen is forgotten
+        only for something better.
+        """
+        self._probe = None
+        timer = Timer(self._jax, TIMED_S)
+        before = readings()
+        begin_ns = time.time_ns()
+        is_told = self._listen(
+            timer, timer.is_told, PROBING_S, lambda: bool(timer.calls), waits_long=True
+        )
+        if not is_told:
+            self._give_up("too few jitted calls were made")
+            return
+        after, end_ns = readings(), time.time_ns()
+        span = span_of(timer.calls, timer.begin_ns, timer.end_ns)
+        self.step_ms = span.step_ms if span else None
+        prober = Prober(self._jax)
+        self._listen(prober, prober.done.is_set, PROBING_S, lambda: bool(prober.calls))
+        prober.calls = [each for each in prober.calls if each.end_ns]
+        probe = probe_of(prober) if prober.failure is None else None
+        if probe is None or span is None:
+            self._give_up(prober.failure or "no sequence of jitted calls repeats")
+            return
+        self._probe = probe
+        passed_ms = (end_ns - begin_ns) / 1e6
+        steps = passed_ms / span.step_ms
+        caller = probe.thread
+        self.failure = None
+        self.calls = StepCalls(
+            calls=probe.calls,
+            time_ms=span.step_ms,
+            steps=span.steps,
+            covered=span.covered,
+            threads=span.threads,
+            in_main_thread=caller == threading.main_thread().ident,
+            ready=ready_share(prober.calls, caller),
+            rare_ms=span.rare_ms,
+            collecting_ms=self._collecting_ms(begin_ns, end_ns) / steps,
+            compilations=self._compilations(begin_ns, end_ns) / steps,
+            **work_beside(before, after, caller, steps),
+        )
+
+    def capture(
+        self, folder: Path, settings: Mapping[str, Any], deaf: Callable[[], Context] = nullcontext
+    ) -> None:
+        """Save a step in `folder`; `deaf`: in which nobody else listens to what jax does."""
+        if self._probe is None:
+            return
+        self._attempts += 1
+        threads = self.calls.threads if self.calls else 1
+        capturer = Capturer(
+            self._jax,
+            self._probe,
+            folder,
+            settings,
+            self._env_at_start,
+            threads,
+            deaf,
+            prefix=f"{self._attempts}-",
+        )
+        if not self._listen(capturer, capturer.done.is_set, CAPTURING_S):
+            capturer.failure = "the step was not called again"
+        self._capturer = capturer
+        self._wait_for(capturer.is_computed, COPYING_S)
+        if capturer.is_computed():
+            self.keep()
+
+    def keep(self) -> None:
+        """Write what was captured and could not be written yet; waits until it is computed."""
+        if self._capturer is None:
+            return
+        self._capturer.finish()
+        self.failure = self._capturer.failure
+        self._capturer = None
+
+    def _give_up(self, why: str) -> None:
+        if self.calls is None:
+            self.failure = why
+
+    def _listen(
+        self,
+        hear: Hear,
+        is_done: Callable[[], bool],
+        seconds: float,
+        has_begun: Callable[[], bool] = lambda: True,
+        *,
+        waits_long: bool = False,
+    ) -> bool:
+        """Have it make the calls until it is done; whether it was."""
+        self._hearing.hear = hear
+        patience = COMPILING if self._compilation.quiet_for_s() < FIRST_CALL_S / 3 else 1.0
+        before = read(os.getpid())
+        self._wait_for(has_begun, patience * FIRST_CALL_S)
+        if waits_long and is_blocked(before, read(os.getpid()), FIRST_CALL_S):
+            self._wait_for(has_begun, AHEAD_S)
+        if has_begun():
+            self._wait_for(is_done, patience * seconds)
+        self._hearing.hear = None
+        return is_done()
+
+    def _wait_for(self, condition: Callable[[], bool], seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while not condition() and time.monotonic() < until and not self._ended.wait(POLL_S):
+            pass
+
+    def _collecting_ms(self, begin_ns: int, end_ns: int) -> float:
+        events = self._garbage.events
+        held = [each for each in events if begin_ns <= each.start_ns and each.end_ns <= end_ns]
+        return sum(each.end_ns - each.start_ns for each in held) / 1e6
+
+    def _compilations(self, begin_ns: int, end_ns: int) -> int:
+        events = self._compilation.events
+        return sum(e.phase == COMPILED and begin_ns <= e.end_ns <= end_ns for e in events)
+
+
+def ready_share(calls: Sequence[Probed], caller: int) -> float:
+    """Of a thread's calls, those before which the last one's results were computed."""
+    told = [each.ready for each in calls if each.thread == caller and each.ready is not None]
+    return fmean(told) if told else 0.0
+
+
+def is_blocked(before: Reading, after: Reading, seconds: float) -> bool:
+    """Whether the main thread has waited while other threads of this process computed."""
+    main = threading.main_thread().native_id
+    ran = {n: each - before.ran_ns.get(n, 0) for n, each in after.ran_ns.items()}
+    of_main = ran.pop(main or 0, 0)
+    return sum(ran.values()) - of_main > seconds * 1e9 / 2
+
+
+def readings() -> dict[int, Reading]:
+    """Of the threads of this process and its children."""
+    return {pid: read(pid) for pid in family()}
+
+
+def work_beside(
+    before: Mapping[int, Reading], after: Mapping[int, Reading], caller: int, steps: float
+) -> dict[str, float]:
+    """What other threads and processes did in so many steps, a step."""
+    own = os.getpid()
+    python = {each.native_id: each for each in threading.enumerate()}
+    ours = threading.get_native_id()
+    calling = next((n for n, each in python.items() if each.ident == caller), None)
+    start, end = before.get(own), after.get(own)
+    if start is None or end is None:
+        return {}
+    grown = {n: ran - start.ran_ns.get(n, 0) for n, ran in end.ran_ns.items()}
+    others = [n for n in python if n not in (calling, ours)]
+    delayed = end.delayed_ns.get(calling or 0, 0) - start.delayed_ns.get(calling or 0, 0)
+    children = sum(
+        ran - (before[pid].ran_ns.get(n, 0) if pid in before else 0)
+        for pid, each in after.items()
+        if pid != own
+        for n, ran in each.ran_ns.items()
+    )
+    return {
+        "delayed_ms": delayed / 1e6 / steps,
+        "threads_cpu_ms": sum(grown.get(n or 0, 0) for n in others) / 1e6 / steps,
+        "children_cpu_ms": children / 1e6 / steps,
+    }

@@ -1,0 +1,131 @@
+"""Listens to the jitted calls of the program for a second, to tell what a step takes."""
+
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from perfdoctor.injection.calls import OWN_FILES, Function
+from perfdoctor.observe.agent.calls import LEAST_CALLS, copied, is_tracing, kind_of
+
+OWN_FILES.add(__file__)
+FEWEST_TIMED, LONGEST_TIMED_S = 20, 6.0
+"""Calls that are timed at least, and for how long at most, where these are LEAST_CALLS."""
+MARK_CALLS, MARK_S = 8, 0.05
+"""From one call of which it is told when it was computed to the next such one; that takes 0.1 ms.
+"""
+MOST_COPIED_BYTES = 2**24
+
+
+class Timed(NamedTuple):
+    """A call, by monotonic nanoseconds."""
+
+    thread: int
+    function: Function
+    begin_ns: int
+    end_ns: int
+
+
+@dataclass
+class Mark:
+    """A call of which it is to be told when it was computed."""
+
+    calls: int
+    """Made until then, it included."""
+    function: str
+    made_ns: int
+    copy: Any
+    """Of one of its results, which is computed when they are; None where it has none."""
+    computed_ns: int = 0
+
+    def look(self, now_ns: int) -> bool:
+        """Whether it is computed; not before `made_ns`, and by `now_ns`."""
+        if not self.computed_ns and (self.copy is None or self.copy.is_ready()):
+            self.computed_ns = max(self.made_ns, now_ns)
+        return self.computed_ns != 0
+
+
+class Timer:
+    """Notes calls from one moment to another one, by which what they return was computed.
+
+    The program may call long before. So of some calls a small result is copied, which takes place
+    after them; the copy tells, and nobody waits for it but the observer.
+    """
+
+    def __init__(self, jax: Any, seconds: float) -> None:
+        self.calls: list[Timed] = []
+        self.begin_ns = self.end_ns = 0
+        self._jax, self._seconds = jax, seconds
+        self._marks: deque[Mark] = deque()
+        self._newest: Mark | None = None
+        self._first: Mark | None = None
+
+    def __call__(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Make a call."""
+        begin_ns = time.monotonic_ns()
+        if self._newest is not None:
+            self._newest.look(begin_ns)
+        outputs = function.jitted(*args, **kwargs)
+        end_ns = time.monotonic_ns()
+        self.calls.append(Timed(threading.get_ident(), function, begin_ns, end_ns))
+        if self._is_due(function, end_ns) and not is_tracing():
+            self._mark(function, outputs, end_ns)
+        return outputs
+
+    def is_told(self) -> bool:
+        """Whether it is enough; waits for calls that are on their way, in the observer's thread."""
+        while self._marks and not self.end_ns:
+            mark = self._marks.popleft()
+            if not mark.look(time.monotonic_ns()):
+                with suppress(Exception):  # it is told to the program where that asks for results
+                    self._jax.block_until_ready(mark.copy)
+                mark.look(time.monotonic_ns())
+            self._note(mark)
+        return self.end_ns != 0
+
+    def _note(self, mark: Mark) -> None:
+        if self._first is None:
+            self._first, self.begin_ns = mark, mark.computed_ns
+            return
+        passed_s = (mark.computed_ns - self._first.computed_ns) / 1e9
+        calls = mark.calls - self._first.calls
+        if (passed_s >= self._seconds and calls >= FEWEST_TIMED) or (
+            passed_s > LONGEST_TIMED_S and calls >= LEAST_CALLS
+        ):
+            self.end_ns = mark.computed_ns
+            self.calls = self.calls[self._first.calls : mark.calls]
+
+    def _is_due(self, function: Function, now_ns: int) -> bool:
+        """Now and then, and more often where the program runs ahead; always at the same place of a
+        step.
+        """
+        newest = self._newest
+        if newest is None:
+            return True
+        if function.name != newest.function:
+            return False
+        runs_ahead = len(self.calls) - newest.calls >= MARK_CALLS and not newest.computed_ns
+        return runs_ahead or now_ns - newest.made_ns >= MARK_S * 1e9
+
+    def _mark(self, function: Function, outputs: Any, now_ns: int) -> None:
+        copy = None
+        with suppress(Exception):  # deleted by another thread, say
+            copy = copy_of_smallest(self._jax, outputs)
+        self._newest = Mark(len(self.calls), function.name, now_ns, copy)
+        self._marks.append(self._newest)
+
+
+def copy_of_smallest(jax: Any, outputs: Any) -> Any:
+    """Of the arrays that a call returns; not computed before they are. None if there are none. All
+    that are large are waited for, rather than given more of the device's memory.
+    """
+    arrays = [each for each in jax.tree_util.tree_leaves(outputs) if kind_of(jax, each) == "device"]
+    if not arrays:
+        return None
+    smallest = min(arrays, key=lambda each: int(each.nbytes))
+    if smallest.nbytes > MOST_COPIED_BYTES:
+        jax.block_until_ready(smallest)
+        return None
+    return copied(jax, smallest)

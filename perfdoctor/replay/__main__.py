@@ -1,0 +1,75 @@
+"""Replays a captured step as it is told to.
+
+python -m perfdoctor.replay FOLDER SETTINGS CORES: `SETTINGS` of JAX, as JSON, come over those of
+the script; `CORES`, numbers with commas between them, take the place of its own. Each line on stdin
+is an `Order`, each answer on stdout a `Replayed`, both as JSON.
+"""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import msgspec
+
+from perfdoctor.kernel import die_with_parent, offer_to_the_oom_killer
+from perfdoctor.replay.loop import Loop
+from perfdoctor.schema.capture import MANIFEST, Capture, Conditions, Order, Replayed
+
+LEFT_OUT = ("dump", "cache", "explain", "log", "profil", "platform", "distributed", "pjrt", "mock")
+"""Settings of the script that a replay must not or need not have: words in their names."""
+
+
+def impose(settings: dict[str, Any]) -> None:
+    """JAX's settings as the script has them."""
+    for name, value in settings.items():
+        if any(word in name for word in LEFT_OUT):
+            continue
+        if name in jax.config.values and jax.config.values[name] != value:
+            try:
+                jax.config.update(name, value)
+            except Exception as error:
+                print(f"{name} = {value!r} can't be set here: {error}", file=sys.stderr)
+
+
+def answered(
+    loops: dict[Conditions, Loop], folder: Path, capture: Capture, order: Order
+) -> Replayed:
+    """Make the steps of an order."""
+    try:
+        if order.conditions not in loops:
+            loops[order.conditions] = Loop(folder, capture, order.conditions)
+        loop = loops[order.conditions]
+        steps, wall_s = loop.run(order.seconds)
+        return Replayed(
+            steps=steps,
+            wall_s=wall_s,
+            inside_cpu_ms=loop.inside_cpu_ms,
+            waited_ms=loop.waited_ms,
+        )
+    except Exception as error:
+        text = next((line for line in str(error).splitlines() if line.strip()), "")
+        return Replayed(failure=f"{type(error).__name__}: {text}"[:300])
+
+
+def main() -> None:
+    """Answer until there are no more orders."""
+    die_with_parent()
+    offer_to_the_oom_killer()
+    folder, settings = Path(sys.argv[1]), msgspec.json.decode(sys.argv[2])
+    cores = [int(each) for each in sys.argv[3].split(",") if each]
+    capture = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Capture)
+    if cores or capture.cores:
+        os.sched_setaffinity(0, cores or capture.cores)
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)  # what libraries print is no answer
+    impose({**capture.settings, **settings})
+    loops: dict[Conditions, Loop] = {}
+    for line in sys.stdin.buffer:
+        order = msgspec.json.decode(line, type=Order)
+        answers.write(msgspec.json.encode(answered(loops, folder, capture, order)) + b"\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+"""What the host does beside a step: as it was observed, and without what a fix takes away."""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from perfdoctor.schema.calls import StepCalls
+from perfdoctor.schema.capture import Conditions, Replayed, growth
+from perfdoctor.schema.fix import Scalar
+from perfdoctor.schema.run import Steps
+
+LEAST_MS = 1e-6
+OFTEN = 0.5
+"""Compilations a step from which on a program is one that compiles in each."""
+EACH_STEP = 0.5
+"""Of the steps: a program that waits in so many of them waits in each."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """The host's part of a step, and what of it is loading or collecting."""
+
+    as_observed: Conditions
+    loading_share: float
+    """Of the host's own work and of its sleep."""
+    collecting_ms: float
+
+
+def alone(program: str) -> Conditions:
+    """Nothing on the host, and nothing to be sent to the device."""
+    return Conditions(program=program, resident="all")
+
+
+def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program: str) -> Host:
+    """As it was observed. `by_itself`: the step with nothing on the host.
+
+    What a call takes of the processor more than in the replay, whose arguments are flat, is work of
+    the host; unless it compiles in each step, then that is what it takes. Where the host waits for
+    each step it is blocked for as long as that is computed after the call's return, less the work
+    that it does before it waits; whatever else blocks it is no matter of the device, and other
+    threads work meanwhile.
+    """
+    inside = by_itself.inside_cpu_ms
+    if not inside or compiles(calls):
+        inside = tuple(call.inside_cpu_ms for call in calls.calls)
+    spins = [
+        call.before_cpu_ms + max(0.0, call.inside_cpu_ms - replayed_ms)
+        for call, replayed_ms in zip(calls.calls, inside, strict=True)
+    ]
+    blocked = [max(0.0, call.before_ms - call.before_cpu_ms) for call in calls.calls]
+    idle_ms = max(0.0, sum(blocked) - calls.delayed_ms)
+    share = waiting_share(calls, steps, idle_ms)
+    overlap_ms = 0.0
+    if share >= EACH_STEP:
+        overlap_ms = min(calls.calls[0].before_cpu_ms, max(0.0, by_itself.waited_ms - idle_ms))
+        idle_ms = max(0.0, idle_ms - by_itself.waited_ms)
+        share = 1.0
+    whole = sum(blocked)
+    sleeps = [idle_ms * each / whole if whole > 0 else 0.0 for each in blocked]
+    spins[0] -= overlap_ms
+    before_ms = sum(call.before_cpu_ms for call in calls.calls)
+    return Host(
+        as_observed=Conditions(
+            program=program,
+            spin_ms=tuple(spins),
+            sleep_ms=tuple(sleeps),
+            overlap_ms=overlap_ms,
+            waits=share,
+            threads_ms=max(0.0, calls.threads_cpu_ms - idle_ms),
+            children_ms=calls.children_cpu_ms,
+            callers=calls.threads,
+        ),
+        loading_share=loading_share(steps) * before_ms / max(sum(spins) + overlap_ms, LEAST_MS),
+        collecting_ms=calls.collecting_ms,
+    )
+
+
+def compiles(calls: StepCalls) -> bool:
+    """Whether something is compiled in each step, or nearly so."""
+    return calls.compilations >= OFTEN
+
+
+def waiting_share(calls: StepCalls, steps: Steps | None, idle_ms: float) -> float:
+    """Of the steps, those after which the host waits for a result."""
+    if steps is not None and calls.threads == 1 and calls.in_main_thread:
+        return steps.synchronized
+    return 1.0 if not calls.runs_ahead and idle_ms > 0 else 0.0
+
+
+def loading_share(steps: Steps | None) -> float:
+    """Of what the main thread does besides dispatching and waiting, by the sampled stacks."""
+    if steps is None:
+        return 0.0
+    own_ms = steps.time_ms - steps.dispatch_ms - steps.wait_ms - steps.gc_ms
+    return min(1.0, max(0.0, steps.etl_ms / own_ms)) if own_ms > 0 else 0.0
+
+
+def changed(host: Host, change: dict[str, Scalar]) -> Conditions:
+    """The conditions with what a fix changes about the step; see `Change.step`."""
+    conditions = host.as_observed
+    for name, value in change.items():
+        if name == "loading":
+            conditions = loading_elsewhere(conditions, host.loading_share, str(value))
+        elif name == "collecting":
+            conditions = less_work(conditions, host.collecting_ms)
+        elif name == "program" and value == "together":
+            conditions = by_one_thread(conditions)
+        elif name == "program":
+            conditions = with_program(conditions, str(value), host.loading_share)
+        elif name == "compiled":
+            continue  # a replayed program is compiled once
+        else:
+            conditions = msgspec.convert(
+                {**msgspec.to_builtins(conditions), name: value}, Conditions
+            )
+    return conditions
+
+
+def with_program(conditions: Conditions, program: str, loading_share: float) -> Conditions:
+    """Larger batches take longer to load, by as much as they are larger."""
+    times = 1 + loading_share * (growth(program) - 1)
+    return msgspec.structs.replace(
+        conditions,
+        program=program,
+        spin_ms=tuple(times * each for each in conditions.spin_ms),
+        sleep_ms=tuple(times * each for each in conditions.sleep_ms),
+        overlap_ms=times * conditions.overlap_ms,
+    )
+
+
+def by_one_thread(conditions: Conditions) -> Conditions:
+    """The requests of all threads in one call; what the threads do besides stays to be done."""
+    return msgspec.structs.replace(
+        conditions,
+        program="together",
+        spin_ms=tuple(conditions.callers * each for each in conditions.spin_ms),
+        sleep_ms=(),
+        callers=1,
+    )
+
+
+def loading_elsewhere(conditions: Conditions, share: float, where: str) -> Conditions:
+    """`where`: thread, process, or nowhere, for what is loaded and prepared once for all."""
+    moved_ms = share * (sum(conditions.spin_ms) + conditions.overlap_ms)
+    left = 1 - share
+    return msgspec.structs.replace(
+        conditions,
+        spin_ms=tuple(left * each for each in conditions.spin_ms),
+        sleep_ms=tuple(left * each for each in conditions.sleep_ms),
+        overlap_ms=left * conditions.overlap_ms,
+        threads_ms=(conditions.threads_ms if where != "nowhere" else left * conditions.threads_ms)
+        + (moved_ms if where == "thread" else 0.0),
+        children_ms=(conditions.children_ms if where != "nowhere" else 0.0)
+        + (moved_ms if where == "process" else 0.0),
+    )
+
+
+def less_work(conditions: Conditions, saved_ms: float) -> Conditions:
+    """So much less of the host's own work, wherever in the step it is done."""
+    whole_ms = sum(conditions.spin_ms) + conditions.overlap_ms
+    left = max(0.0, 1 - saved_ms / whole_ms) if whole_ms > 0 else 1.0
+    return msgspec.structs.replace(
+        conditions,
+        spin_ms=tuple(left * each for each in conditions.spin_ms),
+        overlap_ms=left * conditions.overlap_ms,
+    )

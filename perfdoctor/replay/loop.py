@@ -1,0 +1,203 @@
+"""Runs a captured step again and again, with the host's own part emulated beside it."""
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import jax
+import numpy as np
+
+from perfdoctor.replay.step import Outputs, Step
+from perfdoctor.schema.capture import Capture, Conditions
+
+WARM_STEPS = 3
+FIRST_STEPS = 2
+FEWEST_LOOKED, LOOKED_S = 3, 0.2
+"""Steps, and seconds of them, in which each is waited for and its calls are looked at."""
+SLEEPS, SLEEP_S = 20, 1e-3
+"""By which it is told how late a thread wakes up."""
+LEAST_MS = 0.01
+"""Work of other threads and processes below it is not emulated."""
+WORKER = (
+    "import sys, time\n"
+    "work_ns = int(sys.argv[1])\n"
+    "while sys.stdin.buffer.read(1):\n"
+    "    end = time.thread_time_ns() + work_ns\n"
+    "    while time.thread_time_ns() < end: pass\n"
+)
+"""A process that works for a while for each byte that it is given."""
+
+
+class Loop:
+    """One set of conditions, compiled and warm."""
+
+    def __init__(self, folder: Path, capture: Capture, conditions: Conditions) -> None:
+        self._conditions = conditions
+        self._step = Step(folder, capture, conditions)
+        count = len(capture.calls)
+        self._spin_ns = [round(each * 1e6) for each in padded(conditions.spin_ms, count)]
+        late_s = oversleep_s() if any(conditions.sleep_ms) else 0.0
+        self._sleep_s = [
+            max(0.0, each / 1e3 - late_s) for each in padded(conditions.sleep_ms, count)
+        ]
+        self._overlap_ns = round(conditions.overlap_ms * 1e6)
+        self._every = round(1 / conditions.waits) if conditions.waits > 0 else 0
+        self._step_s: float | None = None
+        self.inside_cpu_ms: tuple[float, ...] = ()
+        self.waited_ms = 0.0
+
+    def run(self, seconds: float) -> tuple[int, float]:
+        """Steps for about so long, and how long they took until all was computed; seconds."""
+        if self._step_s is None:
+            self._timed(WARM_STEPS)
+            self._look_at_calls(min(LOOKED_S, seconds))
+            steps, took_s = self._timed(FIRST_STEPS)
+            self._step_s = took_s / steps
+            if seconds > 3 * took_s:  # a first guess by two steps is a poor one
+                steps, took_s = self._timed(max(1, round(seconds / 3 / self._step_s)))
+                self._step_s = took_s / steps
+        steps, took_s = self._timed(max(1, round(seconds / self._step_s)))
+        self._step_s = took_s / steps
+        return steps, took_s
+
+    def _look_at_calls(self, seconds: float) -> None:
+        """What each call takes until it returns, and how long the step is computed after that."""
+        latest, until = self._step.first(), time.perf_counter() + seconds
+        inside_ns, waited_s, count = [0] * len(self._step.calls), 0.0, 0
+        while count < FEWEST_LOOKED or time.perf_counter() < until:
+            for place, call in enumerate(self._step.calls):
+                begin_ns = time.thread_time_ns()
+                latest[place] = call(latest)
+                inside_ns[place] += time.thread_time_ns() - begin_ns
+            returned = time.perf_counter()
+            wait_for(latest)
+            waited_s += time.perf_counter() - returned
+            count += 1
+        self.inside_cpu_ms = tuple(each / count / 1e6 for each in inside_ns)
+        self.waited_ms = waited_s / count * 1e3
+
+    def _timed(self, steps: int) -> tuple[int, float]:
+        """From the captured state on."""
+        callers = self._conditions.callers
+        each = -(-steps // callers)
+        states = [self._step.first() for _ in range(callers)]
+        with ExitStack() as stack:
+            beside = [
+                stack.enter_context(thread_beside(self._conditions.threads_ms)),
+                stack.enter_context(process_beside(self._conditions.children_ms)),
+            ]
+            tell = [tell for tell in beside if tell is not None]
+            begin = time.perf_counter()
+            if callers == 1:
+                self._steps(each, states[0], tell)
+            else:
+                threads = [
+                    threading.Thread(target=self._steps, args=(each, state, tell))
+                    for state in states
+                ]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+            took_s = time.perf_counter() - begin
+        return each * callers, took_s
+
+    def _steps(self, count: int, latest: Outputs, tell: list[Any]) -> None:
+        """So many, until all that they returned is computed."""
+        calls = list(enumerate(zip(self._step.calls, self._spin_ns, self._sleep_s, strict=True)))
+        every, overlap_ns = self._every, self._overlap_ns
+        for number in range(1, count + 1):
+            for place, (call, spin_ns, sleep_s) in calls:
+                if spin_ns:
+                    spin(spin_ns)
+                if sleep_s:
+                    time.sleep(sleep_s)
+                latest[place] = call(latest)
+            for each in tell:
+                each()
+            if overlap_ns:
+                spin(overlap_ns)
+            if every and number % every == 0:
+                read(latest[-1])
+        wait_for(latest)
+
+
+def wait_for(latest: Outputs) -> None:
+    """Until all is computed that was not donated to a later call."""
+    arrays = [each for results in latest for each in results if each is not None]
+    jax.block_until_ready([each for each in arrays if not each.is_deleted()])
+
+
+def oversleep_s() -> float:
+    """How much later than asked for a thread wakes up here."""
+    found = []
+    for _ in range(SLEEPS):
+        begin = time.perf_counter()
+        time.sleep(SLEEP_S)
+        found.append(time.perf_counter() - begin - SLEEP_S)
+    return max(0.0, median(found))
+
+
+def padded(values: tuple[float, ...], count: int) -> list[float]:
+    """With zeros, to so many."""
+    return [*values, *[0.0] * (count - len(values))]
+
+
+def spin(work_ns: int) -> None:
+    """Take so much processor time; what other threads take meanwhile does not count."""
+    end = time.thread_time_ns() + work_ns
+    while time.thread_time_ns() < end:
+        pass
+
+
+def read(results: tuple[Any, ...]) -> None:
+    """Wait for the smallest of a call's results, and fetch it."""
+    arrays = [each for each in results if each is not None]
+    if arrays:
+        smallest = min(arrays, key=lambda each: each.size)
+        is_key = jax.dtypes.issubdtype(smallest.dtype, jax.dtypes.prng_key)
+        jax.block_until_ready(smallest) if is_key else np.asarray(smallest)
+
+
+@contextmanager
+def thread_beside(work_ms: float) -> Iterator[Any]:
+    """Another thread, that works for so long for each step."""
+    if work_ms < LEAST_MS:
+        yield None
+        return
+    todo, over = threading.Semaphore(0), threading.Event()
+
+    def work() -> None:
+        while todo.acquire() and not over.is_set():
+            spin(round(work_ms * 1e6))
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        yield todo.release
+    finally:
+        over.set()
+        todo.release()
+        thread.join()
+
+
+@contextmanager
+def process_beside(work_ms: float) -> Iterator[Any]:
+    """Another process, that works for so long for each step."""
+    if work_ms < LEAST_MS:
+        yield None
+        return
+    command = [sys.executable, "-S", "-c", WORKER, str(round(work_ms * 1e6))]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, bufsize=0) as worker:
+        pipe = worker.stdin
+        assert pipe is not None
+        try:
+            yield lambda: pipe.write(b".")
+        finally:
+            worker.kill()

@@ -1,0 +1,205 @@
+"""Replays the captured step of a program, and measures fixes on it."""
+
+import math
+import random
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Literal, Self
+
+import msgspec
+
+from perfdoctor.processes import Ward
+from perfdoctor.replay.conditions import alone, changed, compiles, host_of
+from perfdoctor.replay.process import OF_THE_PROCESS, ReplayProcess
+from perfdoctor.schema.calls import Alone
+from perfdoctor.schema.capture import AS_IT_IS, MANIFEST, Capture, Conditions, Replayed, growth
+from perfdoctor.schema.fix import Change
+from perfdoctor.schema.observation import Observation
+from perfdoctor.trials.change import merged
+from perfdoctor.trials.live import WorkerEnded
+from perfdoctor.trials.pair import OWN_SLICE_STEPS, enough
+from perfdoctor.trials.statistics import FAITHFUL
+from perfdoctor.trials.trial import Play, Way
+
+SLICE_S, LONGEST_SLICE_S = 0.2, 3.0
+"""Of a replay; both variants run in one process, or in two of which only one has something to do.
+"""
+FIRST_ROUNDS, AGAIN_ROUNDS = 5, 15
+"""By which it is told what the step takes alone, and emulated; where that is far from what was
+observed, it is timed for longer."""
+PAIR_S = 5.0
+"""What it takes to compare a step with a changed one: compiling it, and slices. Measured on 2 cores
+with scripts of tests/clinic: 2 to 4 s."""
+NEAR = 0.5
+"""An emulated step that takes so much more or less than the observed one gives no estimate either.
+Machines that others use too change by a third from one minute to the next."""
+NO_CALLBACKS = "no-callbacks"
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two that are compared."""
+
+    process: ReplayProcess
+    conditions: Conditions
+    examples: float
+    """Times those of an unchanged step."""
+
+    def run(self, seconds: float, until: float) -> Replayed:
+        """Steps for about so long."""
+        return self.process.run(self.conditions, seconds, until)
+
+
+class Replay:
+    """The captured step of one observation, in processes that live as long as the block."""
+
+    def __init__(
+        self, ward: Ward, env: Mapping[str, str], folder: Path, say: Callable[[str], None]
+    ) -> None:
+        self._ward, self._env, self._folder, self._say = ward, env, folder, say
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *why: object) -> None:
+        self._stack.close()
+
+    def told(self, observation: Observation, until: float) -> Alone:
+        """What the step takes alone, and beside what the host does; WorkerEnded if that can't be
+        told.
+        """
+        calls, manifest = observation.calls, self._folder / MANIFEST
+        if calls is None or not manifest.exists():
+            raise WorkerEnded(observation.not_measured.get("calls", "no step was saved"))
+        self._capture = msgspec.json.decode(manifest.read_bytes(), type=Capture)
+        program = AS_IT_IS
+        if why := self._capture.failures.get(AS_IT_IS):
+            program = NO_CALLBACKS
+            if not any(program in call.programs for call in self._capture.calls):
+                raise WorkerEnded(why)
+        self._say("replaying the step alone")
+        self._base = self._stack.enter_context(self._started(Change()))
+        alone_ms = self._step_ms(alone(program), until)
+        by_itself = self._base.run(alone(program), SLICE_S, until)
+        self._host = host_of(calls, observation.steps, by_itself, program)
+        self._rare_ms = 0.0 if calls.runs_ahead else calls.rare_ms
+        self._compiles = compiles(calls)
+        emulated_ms = None
+        if program == AS_IT_IS and not self._compiles:
+            emulated_ms = self._rare_ms + self._step_ms(self._host.as_observed, until)
+        self._alone = Alone(
+            alone_ms=alone_ms,
+            emulated_ms=emulated_ms,
+            observed_ms=calls.time_ms,
+            made=self._capture.made,
+        )
+        if why_unfaithful(self._alone):  # the machine may have been disturbed just then
+            emulated_ms = self._rare_ms + self._step_ms(self._host.as_observed, until, AGAIN_ROUNDS)
+            self._alone = msgspec.structs.replace(self._alone, emulated_ms=emulated_ms)
+        return self._alone
+
+    def play(self, change: Change, until: float, base: Change | None = None) -> list[float]:
+        """Log ratios of the step rate, changed over unchanged, one for each round. WorkerEnded.
+
+        `base`: another change that is made on both sides.
+        """
+        if not self._base.lives:  # an earlier change has crashed it
+            self._base = self._stack.enter_context(self._started(Change()))
+        with ExitStack() as stack:
+            before = self._side(base or Change(), self._base, stack)
+            after = self._side(merged([base, change]) if base else change, before.process, stack)
+            is_observed = base is None and self._alone.emulated_ms is None
+            sides = [after] if is_observed else [before, after]
+            seconds = max(slice_s(side.run(SLICE_S, until)) for side in sides)
+            ratios: list[float] = []
+            while not enough(ratios, until):
+                took_ms = {
+                    side: self._rare_ms + a_step_ms(side.run(seconds, until))
+                    for side in random.sample(sides, len(sides))
+                }
+                before_ms = self._alone.observed_ms if is_observed else took_ms[before]
+                times = after.examples / before.examples
+                ratios.append(math.log(times * before_ms / took_ms[after]))
+            return ratios
+
+    def after(self, base: Change) -> Play:
+        """Measures changes with another one made on both sides."""
+        return partial(self.play, base=base)
+
+    def _side(self, change: Change, process: ReplayProcess, stack: ExitStack) -> Side:
+        """The step with a change; in another process than `process` only where it takes one."""
+        of_it = {name: getattr(change, name) for name in OF_THE_PROCESS}
+        if any(of_it.values()) and of_it != process.changes:
+            process = stack.enter_context(self._started(change))
+        conditions = changed(self._host, change.step)
+        examples = growth(conditions.program)
+        if conditions.program == "together":
+            examples = self._host.as_observed.callers
+        return Side(process, conditions, examples)
+
+    def can(self, change: Change) -> bool:
+        """Whether a change can be made to the replayed step, and compared with it unchanged."""
+        conditions = changed(self._host, change.step)
+        of_the_process = any(getattr(change, name) for name in OF_THE_PROCESS)
+        changes_it = of_the_process or conditions != self._host.as_observed
+        if change.speeds_up != "steps" or change.workload:
+            return False
+        if not any(conditions.program in call.programs for call in self._capture.calls):
+            return False
+        if self._alone.emulated_ms is not None:
+            return changes_it
+        return "compiled" in change.step if self._compiles else "program" in change.step
+
+    def _step_ms(self, conditions: Conditions, until: float, rounds: int = FIRST_ROUNDS) -> float:
+        seconds = slice_s(self._base.run(conditions, SLICE_S, until))
+        found = [self._base.run(conditions, seconds, until) for _ in range(rounds)]
+        return median(map(a_step_ms, found))
+
+    def _started(self, change: Change) -> ReplayProcess:
+        return ReplayProcess(self._ward, self._env, self._folder, self._capture, change)
+
+
+def emulation_error(alone: Alone) -> float | None:
+    """The logarithm of the emulated step time over the observed one; None if it can't be told."""
+    if alone.emulated_ms is None:
+        return None
+    return math.log(alone.emulated_ms / alone.observed_ms)
+
+
+def why_unfaithful(alone: Alone) -> str | None:
+    """Why what is gained on the replayed step does not hold for the program; None if it does."""
+    error = emulation_error(alone)
+    if error is None or abs(error) <= math.log(1 + FAITHFUL):
+        return None
+    return (
+        f"its step takes {alone.observed_ms:.3g} ms, replayed {alone.emulated_ms:.3g} ms: "
+        "something that the replay lacks matters"
+    )
+
+
+def way_of(replay: Replay, alone: Alone) -> Way | None:
+    """How fixes are measured on a replayed step; None where that says nothing of the program.
+
+    Where the emulated step is further from the observed one than a measurement allows, but not far,
+    what is gained on it is an estimate, better than one by the timeline.
+    """
+    error = emulation_error(alone)
+    if error is not None and abs(error) > math.log(1 + NEAR):
+        return None
+    basis: Literal["replayed", "estimated"] = "estimated" if why_unfaithful(alone) else "replayed"
+    return Way(replay.play, replay.can, basis, error, replay.after, PAIR_S)
+
+
+def a_step_ms(ran: Replayed) -> float:
+    """What a step took."""
+    return ran.wall_s / ran.steps * 1e3
+
+
+def slice_s(ran: Replayed) -> float:
+    """How long slices are to be, by a first one, that each holds some steps."""
+    return min(LONGEST_SLICE_S, max(SLICE_S, OWN_SLICE_STEPS * ran.wall_s / ran.steps))

@@ -1,0 +1,184 @@
+"""A captured step, made ready to run: in the replay process, which imports jax."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.export
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from perfdoctor.schema.capture import AS_IT_IS, Capture, Conditions, SavedCall, SavedLeaf
+
+Outputs = list[tuple[Any, ...]]
+"""Of the calls of a step, the newest results."""
+DRAWN = 1 << 20
+"""Values that are drawn where none were saved; larger arrays repeat them."""
+
+
+@dataclass(frozen=True)
+class ReadyCall:
+    """A compiled call, and where its arguments are got from."""
+
+    function: Callable[..., tuple[Any, ...]]
+    sources: tuple[int, ...]
+    """Calls of the step, of whose results some are arguments."""
+    fixed: tuple[Any, ...]
+    """The arguments that are the same in each step."""
+    arranged: Callable[[tuple[Any, ...]], tuple[Any, ...]]
+    """Takes the arguments, in their order, out of all results of the sources and what is fixed."""
+    on_host: frozenset[int]
+    """Arguments that make a way over the host."""
+
+    def __call__(self, latest: Outputs) -> tuple[Any, ...]:
+        """Its results."""
+        pool = self.fixed
+        for place in self.sources:
+            pool = latest[place] + pool
+        arguments = self.arranged(pool)
+        if self.on_host:
+            arguments = tuple(
+                np.asarray(each) if n in self.on_host else each for n, each in enumerate(arguments)
+            )
+        return self.function(*arguments)
+
+
+class Step:
+    """The calls of a captured step under some conditions."""
+
+    def __init__(self, folder: Path, capture: Capture, conditions: Conditions) -> None:
+        self._folder, self._capture, self._conditions = folder, capture, conditions
+        self._mesh = mesh_of(capture)
+        self.calls = [self._ready(call) for call in capture.calls]
+
+    def first(self) -> Outputs:
+        """What each call is to find as the results of the step before: the captured state."""
+        found: list[list[Any]] = [[None] * call.results for call in self._capture.calls]
+        for place, call in enumerate(self._capture.calls):
+            for leaf, aval in zip(call.leaves, self._exported(call).in_avals, strict=True):
+                if leaf.source is not None and leaf.source[0] >= place:
+                    maker, index = leaf.source
+                    found[maker][index] = self._placed(leaf, self._value(leaf, aval))
+        return [tuple(results) for results in jax.block_until_ready(found)]
+
+    def _exported(self, call: SavedCall) -> Any:
+        name = self._conditions.program
+        file = self._folder / (call.programs.get(name) or call.programs[AS_IT_IS])
+        if file not in EXPORTED:
+            EXPORTED[file] = jax.export.deserialize(bytearray(file.read_bytes()))
+        return EXPORTED[file]
+
+    def _ready(self, call: SavedCall) -> ReadyCall:
+        exported = self._exported(call)
+        state = {n: leaf.source for n, leaf in enumerate(call.leaves) if leaf.source is not None}
+        fixed = [n for n in range(len(call.leaves)) if n not in state]
+        places = sorted({place for place, _ in state.values()})
+        begins, size = {}, 0
+        for place in reversed(places):
+            begins[place] = size
+            size += self._capture.calls[place].results
+        where = {n: begins[place] + index for n, (place, index) in state.items()}
+        where |= {n: size + position for position, n in enumerate(fixed)}
+        donated = self._donated(call, list(state))
+
+        def flat(*arguments: Any) -> tuple[Any, ...]:
+            return tuple(exported.call(*arguments))
+
+        flat.__name__ = call.function if call.function.isidentifier() else "step"
+        return ReadyCall(
+            function=jax.jit(flat, donate_argnums=tuple(sorted(donated))),
+            sources=tuple(places),
+            fixed=tuple(self._argument(call.leaves[n], exported.in_avals[n]) for n in fixed),
+            arranged=taker([where[n] for n in range(len(call.leaves))]),
+            on_host=frozenset(
+                n
+                for n in state
+                if call.leaves[n].kind == "host" and self._conditions.resident == "as-it-is"
+            ),
+        )
+
+    def _donated(self, call: SavedCall, state: Sequence[int]) -> set[int]:
+        """The leaves whose buffers may be written to; of the rest, values are used again."""
+        if self._conditions.donated is None:
+            return {n for n in state if call.donated[n]}
+        return set(state) if self._conditions.donated else set()
+
+    def _argument(self, leaf: SavedLeaf, aval: Any) -> Any:
+        """A value that is passed in each step: where the script has it, or on the device."""
+        if leaf.number is not None and self._conditions.resident == "all":
+            return jax.numpy.asarray(leaf.number, aval.dtype)
+        if leaf.number is not None:
+            return leaf.number
+        value = self._value(leaf, aval)
+        if leaf.kind == "host" and self._stays_on_host(leaf):
+            return value
+        return jax.block_until_ready(self._placed(leaf, value))
+
+    def _stays_on_host(self, leaf: SavedLeaf) -> bool:
+        resident = self._conditions.resident
+        return resident == "as-it-is" or (resident == "state" and leaf.role == "new")
+
+    def _value(self, leaf: SavedLeaf, aval: Any) -> Any:
+        """On the host, as it was saved or made."""
+        if leaf.file:
+            raw = (self._folder / leaf.file).read_bytes()
+            value = np.frombuffer(raw, jax.numpy.dtype(leaf.dtype)).reshape(leaf.shape)
+        else:
+            value = made(leaf)
+        if leaf.key:
+            return value
+        value = grown(value, aval.shape)
+        return value if value.dtype == aval.dtype else value.astype(aval.dtype)
+
+    def _placed(self, leaf: SavedLeaf, value: Any) -> Any:
+        """On the device, or on all of them."""
+        if leaf.split is not None and self._mesh is not None:
+            spec = PartitionSpec(*(axes or None for axes in leaf.split))
+            value = jax.device_put(value, NamedSharding(self._mesh, spec))
+        else:
+            value = jax.numpy.array(value)  # a copy: what is donated must not be the host's
+        return jax.random.wrap_key_data(value, impl=leaf.key) if leaf.key else value
+
+
+EXPORTED: dict[Path, Any] = {}
+"""By file: programs that were read."""
+
+
+def grown(value: Any, shape: tuple[int, ...]) -> Any:
+    """Repeated along the axes in which a changed program wants more, or along a new first one."""
+    if value.ndim < len(shape):
+        value = np.broadcast_to(value, shape)
+    return value if value.shape == shape else np.resize(value, shape)
+
+
+def taker(indices: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+    """Some members of a tuple, as a tuple."""
+    if len(indices) < 2:
+        return lambda pool: tuple(pool[index] for index in indices)
+    return itemgetter(*indices)
+
+
+def mesh_of(capture: Capture) -> Mesh | None:
+    """The devices as the script has arranged them."""
+    if not capture.mesh:
+        return None
+    names, lengths = zip(*capture.mesh, strict=True)
+    return jax.make_mesh(lengths, names)
+
+
+def made(leaf: SavedLeaf) -> Any:
+    """Values where none were saved: small numbers, integers within the bounds that were seen."""
+    draw = np.random.default_rng(0)
+    count = int(np.prod(leaf.shape, dtype=np.int64))
+    dtype = np.dtype(jax.numpy.dtype(leaf.dtype))
+    some: Any
+    if jax.numpy.issubdtype(dtype, np.integer):
+        some = draw.integers(leaf.low, max(leaf.low + 1, leaf.high), min(count, DRAWN))
+    elif dtype == np.bool_:
+        some = draw.random(min(count, DRAWN)) < 0.5
+    else:
+        some = 0.02 * draw.standard_normal(min(count, DRAWN))
+    return np.resize(some.astype(dtype), leaf.shape)

@@ -1,0 +1,132 @@
+"""One step of a program, saved by the agent in it, to be replayed alone in another process."""
+
+from typing import Literal
+
+from msgspec import Struct, field
+
+from perfdoctor.schema.calls import Kind, Role
+
+MANIFEST = "capture.json"
+"""Of the folder of a capture, written last."""
+AS_IT_IS = "as-it-is"
+"""The program as the script calls it, among those of a captured call."""
+
+
+RUNGS = (32, 128)
+"""Batches to try in place of a smaller one; the guide begins with 32 to 128."""
+
+
+def batch_program(length: int, rung: int) -> str:
+    """The name of a program for `rung` examples in place of `length`."""
+    return f"batch-{length}-to-{rung}"
+
+
+def growth(program: str) -> float:
+    """How many times as many examples a program takes."""
+    if not program.startswith("batch-"):
+        return 1.0
+    _, length, _, rung = program.split("-")
+    return int(rung) / int(length)
+
+
+class SavedLeaf(Struct, frozen=True, kw_only=True):
+    """An argument of a captured call."""
+
+    role: Role
+    kind: Kind
+    shape: tuple[int, ...]
+    dtype: str
+    """Of a key, of its data."""
+    key: str = ""
+    """The implementation of a key's generator."""
+    source: tuple[int, int] | None = None
+    """Of state: the call of the step, and its result."""
+    file: str = ""
+    """Its values, as raw bytes; none: they are to be made."""
+    low: int = 0
+    high: int = 1
+    """Bounds of an integer's values that are to be made."""
+    number: bool | int | float | None = None
+    """The value of a Python number."""
+    split: tuple[tuple[str, ...], ...] | None = None
+    """Over several devices: for each axis, the mesh's axes that it is split along."""
+
+
+class SavedCall(Struct, frozen=True, kw_only=True):
+    """A call of a captured step."""
+
+    function: str
+    leaves: tuple[SavedLeaf, ...]
+    donated: tuple[bool, ...]
+    programs: dict[str, str]
+    """Files of exported programs: as it is, and changed as a variant needs it."""
+    results: int
+
+
+class Capture(Struct, frozen=True, kw_only=True):
+    """A step, and what it takes to run it as the script did."""
+
+    calls: tuple[SavedCall, ...]
+    settings: dict[str, bool | int | float | str | None]
+    """JAX's settings that the program has made."""
+    env: dict[str, str]
+    """Variables of its environment that its code has set."""
+    unset: tuple[str, ...] = ()
+    """Variables that its code has removed."""
+    cores: tuple[int, ...] = ()
+    """That its threads may run on."""
+    mesh: tuple[tuple[str, int], ...] = ()
+    """Axes of the devices' mesh, with their lengths."""
+    made: tuple[str, ...] = ()
+    """Arguments whose values were too large to be saved."""
+    saved_bytes: int = 0
+    seconds: float = 0.0
+    """That it took the program."""
+    failures: dict[str, str] = field(default_factory=dict)
+    """Variants that could not be exported, and why."""
+
+
+class Conditions(Struct, frozen=True, kw_only=True):
+    """Under which a captured step is replayed: what the host does beside it, in each step."""
+
+    program: str = AS_IT_IS
+    """Which of the captured programs."""
+    spin_ms: tuple[float, ...] = ()
+    """Before each call: processor time of the calling thread."""
+    sleep_ms: tuple[float, ...] = ()
+    """Before each call: what it waits for something else than a result."""
+    overlap_ms: float = 0.0
+    """After the last call: work that is done before the host waits for its result."""
+    waits: float = 0.0
+    """Of the steps, the share after which the host waits for their result."""
+    threads_ms: float = 0.0
+    """Processor time of other threads that run Python."""
+    children_ms: float = 0.0
+    """Processor time of other processes."""
+    resident: Literal["as-it-is", "state", "all"] = "as-it-is"
+    """Of what the script hands over as host arrays, what lies on the device: its state and its
+    constants, or the new data of each step too."""
+    donated: bool | None = None
+    """Whether the state is donated; None: as in the script."""
+    callers: int = 1
+    """Threads that make the calls."""
+
+
+class Order(Struct, frozen=True, kw_only=True):
+    """Of a replay process: to make steps for about so long."""
+
+    conditions: Conditions
+    seconds: float
+
+
+class Replayed(Struct, frozen=True, kw_only=True):
+    """The answer to it."""
+
+    steps: int = 0
+    wall_s: float = 0.0
+    inside_cpu_ms: tuple[float, ...] = ()
+    """By call of the step: processor time of the calling thread until it returns."""
+    waited_ms: float = 0.0
+    """From the return of the last call until the step is computed."""
+    failure: str | None = None
+    """Why it could not be done."""

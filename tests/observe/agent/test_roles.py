@@ -1,0 +1,386 @@
+"""What the arguments of a step's calls are to the program, from one step to the next."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfdoctor.injection.calls import Function
+from perfdoctor.observe.agent.roles import outermost, probe_of, span_of
+from perfdoctor.observe.agent.timing import Timed
+from tests.observe.agent.heard import leaves, probed, roles
+
+SHAPE = (64,)
+
+
+def batches() -> Any:
+    """New ones, as a loader makes them."""
+    random = np.random.default_rng(0)
+    while True:
+        yield random.standard_normal(SHAPE, np.float32)
+
+
+@pytest.mark.parametrize("donate", [(), (0,)])
+def test_state_constants_and_new_data(donate: tuple[int, ...]) -> None:
+    def program(made: Any) -> Any:
+        step = made.jit(lambda p, x, table: p + x * table, donate_argnums=donate)
+        p, table = jnp.zeros(SHAPE), jnp.ones(SHAPE)
+        for x in batches():
+            p = step(p, x, table)
+            yield
+
+    found = leaves(program)
+    assert {name: leaf.role for name, leaf in found.items()} == {
+        "p": "state",
+        "x": "new",
+        "table": "constant",
+    }
+    assert found["p"].source == (0, 0)
+    assert found["p"].donated == bool(donate)
+
+
+def test_numbers() -> None:
+    def program(made: Any) -> Any:
+        step = made.jit(lambda p, i, rate: p + i * rate)
+        p, i = jnp.zeros(SHAPE), 0
+        while True:
+            p = step(p, i, 0.1)
+            i += 1
+            yield
+
+    assert roles(program) == {"p": "state", "i": "new", "rate": "constant"}
+
+
+def test_keys() -> None:
+    def program(made: Any) -> Any:
+        step = made.jit(lambda k, j, first: (jax.random.split(k)[0], j + jax.random.normal(first)))
+        key, first, j = jax.random.key(0), jax.random.key(1), jnp.zeros(())
+        while True:
+            key, j = step(key, j, first)
+            yield
+
+    found = leaves(program)
+    assert {name: (leaf.role, leaf.kind) for name, leaf in found.items()} == {
+        "k": ("state", "key"),
+        "j": ("state", "device"),
+        "first": ("constant", "key"),
+    }
+
+
+def test_a_result_that_makes_a_way_over_the_host_is_state() -> None:
+    def program(made: Any) -> Any:
+        step = made.jit(lambda p: p + 1)
+        p = np.zeros(SHAPE, np.float32)
+        while True:
+            p = np.asarray(step(p))
+            yield
+
+    found = leaves(program)
+    assert (found["p"].role, found["p"].kind) == ("state", "host")
+
+
+def test_donated_state_that_is_fetched_and_handed_over_again_is_state() -> None:
+    def program(made: Any) -> Any:
+        step = made.jit(
+            lambda p, x: ({"w": p["w"] + x.sum(), "n": p["n"] + 1}, x.max()), donate_argnums=0
+        )
+        p = {"w": np.zeros(SHAPE, np.float32), "n": np.zeros((), np.int32)}
+        for x in batches():
+            p, _ = step(p, x)
+            p = jax.tree.map(np.array, p)  # copies: the device's arrays are gone
+            yield
+
+    found = leaves(program, steps=40)
+    assert {name: leaf.role for name, leaf in found.items()} == {
+        "p['w']": "state",
+        "p['n']": "state",
+        "x": "new",
+    }
+    assert found["p['w']"].source == (0, 1)
+
+
+def test_predictions_of_the_same_shape_as_labels_make_these_no_state() -> None:
+    def program(made: Any) -> Any:
+        step = made.jit(lambda p, y: (p + y.sum(), y + 1))
+        p = jnp.zeros(SHAPE)
+        for y in batches():
+            p, _ = step(p, y)
+            yield
+
+    assert roles(program, steps=40) == {"p": "state", "y": "new"}
+
+
+def test_a_table_that_is_copied_anew_in_each_step_is_constant() -> None:
+    def program(made: Any) -> Any:
+        step = made.jit(lambda p, x: p + x)
+        p, table = jnp.zeros(SHAPE), np.ones(SHAPE, np.float32)
+        while True:
+            p = step(p, table.copy())
+            yield
+
+    assert roles(program) == {"p": "state", "x": "constant"}
+
+
+def test_a_result_that_is_wrapped_anew_is_state() -> None:
+    def program(made: Any) -> Any:
+        step = made.jit(lambda p: p + 1)
+        p, device = jnp.zeros(SHAPE), jax.devices()[0]
+        while True:
+            result = step(p)
+            p = jax.device_put(result, device)
+            assert p is not result
+            yield
+
+    assert roles(program) == {"p": "state"}
+
+
+def test_a_constant_that_is_wrapped_anew_is_constant() -> None:
+    def program(made: Any) -> Any:
+        step = made.jit(lambda p, x: p + x)
+        p, table = jnp.zeros(SHAPE), np.ones(SHAPE, np.float32)
+        views = [table[:]]
+        while True:
+            views.append(table[:])
+            p = step(p, views[-1])
+            yield
+
+    assert roles(program)["x"] == "constant"
+
+
+def test_a_buffer_that_is_filled_anew_is_new() -> None:
+    def program(made: Any) -> Any:
+        step = made.jit(lambda p, x: p + x)
+        p, buffer = jnp.zeros(SHAPE), np.zeros(SHAPE, np.float32)
+        for x in batches():
+            buffer[:] = x
+            p = step(p, buffer)
+            jax.block_until_ready(p)
+            yield
+
+    assert roles(program) == {"p": "state", "x": "new"}
+
+
+def test_a_place_in_memory_that_is_used_again_makes_no_state() -> None:
+    def program(made: Any) -> Any:
+        step = made.jit(lambda x: x * 2)
+        for x in batches():
+            float(step(jnp.array(x))[0])  # dead at once, and its place is free again
+            yield
+
+    assert roles(program, steps=40) == {"x": "new"}
+
+
+def test_gradients_clipping_and_update_in_three_functions() -> None:
+    def program(made: Any) -> Any:
+        grad = made.jit(jax.grad(lambda p, x: ((p * x) ** 2).mean()))
+        clip = made.jit(lambda g: jnp.clip(g, -1, 1))
+        update = made.jit(lambda p, g: p - 0.1 * g, donate_argnums=0)
+        p = jnp.ones(SHAPE)
+        for x in batches():
+            p = update(p, clip(grad(p, x)))
+            yield
+
+    _, probe = probed(program)
+    assert probe is not None
+    found = [[(leaf.role, leaf.source) for leaf in call.leaves] for call in probe.calls]
+    begins = [call.leaves[0].argument for call in probe.calls].index("g")
+    order = [(begins - 1 + n) % 3 for n in range(3)]  # the longest gap may be anywhere
+    grad, clip, update = (found[n] for n in order)
+    assert grad == [("state", (order[2], 0)), ("new", None)]
+    assert clip == [("state", (order[0], 0))]
+    assert update == [("state", (order[2], 0)), ("state", (order[1], 0))]
+
+
+def test_gradients_of_four_batches() -> None:
+    def program(made: Any) -> Any:
+        add = made.jit(lambda p, acc, x: acc + p * x)
+        update = made.jit(lambda p, acc: (p - acc, jnp.zeros_like(acc)))
+        p, acc, some = jnp.ones(SHAPE), jnp.zeros(SHAPE), batches()
+        while True:
+            for _ in range(4):
+                acc = add(p, acc, next(some))
+            p, acc = update(p, acc)
+            yield
+
+    _, probe = probed(program)
+    assert probe is not None
+    names = [len(call.leaves) for call in probe.calls]
+    assert sorted(names) == [2, 3, 3, 3, 3]
+    assert {leaf.argument: leaf.role for call in probe.calls for leaf in call.leaves} == {
+        "p": "state",
+        "acc": "state",
+        "x": "new",
+    }
+
+
+def test_a_target_network_that_changes_rarely_is_constant() -> None:
+    def program(made: Any) -> Any:
+        step = made.jit(lambda p, target, x: p + target * x)
+        p = target = jnp.ones(SHAPE)
+        for number, x in enumerate(batches()):
+            p = step(p, target, x)
+            if number % 8 == 7:
+                target = p
+            yield
+
+    assert roles(program, steps=30) == {"p": "state", "target": "constant", "x": "new"}
+
+
+def test_a_function_that_is_jitted_anew_in_each_step() -> None:
+    def program(made: Any) -> Any:
+        p = jnp.ones(SHAPE)
+        for x in batches():
+            p = made.jit(lambda p, x: p + x)(p, x)
+            yield
+
+    prober, probe = probed(program, steps=20)
+    assert len({call.function.number for call in prober.calls}) == 20
+    assert probe is not None
+    (call,) = probe.calls
+    assert [leaf.role for leaf in call.leaves] == ["state", "new"]
+    assert probe.keys == (prober.calls[0].function.origin,)
+
+
+def test_two_functions_of_one_origin_are_told_apart() -> None:
+    def program(made: Any) -> Any:
+        def stepper(rate: float) -> Any:
+            return made.jit(lambda p: p - rate)
+
+        actor, critic = stepper(0.1), stepper(0.2)
+        a = c = jnp.ones(SHAPE)
+        while True:
+            a, c = actor(a), critic(c)
+            yield
+
+    _, probe = probed(program)
+    assert probe is not None
+    assert len(set(probe.keys)) == 2
+    assert [call.leaves[0].source for call in probe.calls] == [(0, 0), (1, 0)]
+
+
+def test_an_evaluation_now_and_then_is_no_part_of_the_step() -> None:
+    def program(made: Any) -> Any:
+        step, evaluate = made.jit(lambda p, x: p + x), made.jit(lambda p: p.mean())
+        p = jnp.ones(SHAPE)
+        for number, x in enumerate(batches()):
+            p = step(p, x)
+            if number % 25 == 9:
+                evaluate(p)
+            yield
+
+    assert roles(program, steps=60) == {"p": "state", "x": "new"}
+
+
+def test_keyword_arguments() -> None:
+    def program(made: Any) -> Any:
+        step = made.jit(lambda p, *, x, n: p + x * n, donate_argnames="p", static_argnames="n")
+        p = jnp.ones(SHAPE)
+        for x in batches():
+            p = step(p, x=x, n=2)
+            yield
+
+    found = leaves(program)
+    assert {name: (leaf.role, leaf.donated) for name, leaf in found.items()} == {
+        "p": ("state", True),
+        "x": ("new", False),
+    }
+
+
+def test_an_optimiser_with_its_state() -> None:
+    optimiser = optax.adam(1e-3)
+
+    def program(made: Any) -> Any:
+        def update(params: Any, state: Any, x: Any) -> Any:
+            grads = jax.grad(lambda p: ((p["w"] * x + p["b"]) ** 2).mean())(params)
+            updates, state = optimiser.update(grads, state)
+            return optax.apply_updates(params, updates), state
+
+        step = made.jit(update)
+        params = {"w": jnp.ones(SHAPE), "b": jnp.zeros(SHAPE)}
+        state = optimiser.init(params)
+        for x in batches():
+            params, state = step(params, state, x)
+            yield
+
+    found = roles(program)
+    assert found.pop("x") == "new"
+    assert set(found.values()) == {"state"}
+    assert "params['w']" in found and any("mu" in name for name in found)
+
+
+def test_too_few_calls_tell_no_step() -> None:
+    def program(made: Any) -> Any:
+        step = made.jit(lambda p: p + 1)
+        p = jnp.zeros(SHAPE)
+        while True:
+            p = step(p)
+            yield
+
+    prober, probe = probed(program, steps=2)
+    assert probe is None
+    prober.calls.clear()
+    assert probe_of(prober) is None
+
+
+def timed(spans: Sequence[tuple[int, int]], thread: int = 1) -> list[Timed]:
+    """Calls of one function."""
+    function = Function(test_keys)
+    return [Timed(thread, function, begin, end) for begin, end in spans]
+
+
+def test_a_call_inside_of_another_one_is_part_of_it() -> None:
+    calls = timed([(3, 4), (2, 6), (7, 8), (2, 3), (8, 9)])
+    assert [(call.begin_ns, call.end_ns) for call in outermost(calls)] == [(2, 6), (7, 8), (8, 9)]
+
+
+SPANS = st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99)).map(lambda pair: sorted(pair)))
+
+
+@given(SPANS)
+def test_outermost_calls_do_not_overlap_and_hold_all_others(spans: list[list[int]]) -> None:
+    calls = timed([(begin, end) for begin, end in spans])
+    found = outermost(calls)
+    assert all(before.end_ns <= after.begin_ns for before, after in pairwise(found))
+    starts = {each.begin_ns for each in found}
+    ends = [each.end_ns for each in found]
+    for call in calls:
+        assert call.begin_ns in starts or any(call.begin_ns < end for end in ends)
+
+
+def test_the_time_of_a_step() -> None:
+    calls = timed([(n * 1_000_000 + 1, n * 1_000_000 + 500) for n in range(50)])
+    span = span_of(calls, 0, 50_000_000)
+    assert span is not None
+    assert (span.step_ms, span.steps, span.covered, span.threads) == (1.0, 50, 1.0, 1)
+
+
+def test_calls_that_come_while_the_last_result_is_waited_for_are_not_counted() -> None:
+    calls = timed([(n * 1_000_000 + 1, n * 1_000_000 + 500) for n in range(60)])
+    span = span_of(calls, 0, 50_000_000)
+    assert span is not None
+    assert (span.step_ms, span.steps) == (1.0, 50)
+
+
+def test_steps_of_several_threads_are_counted_together() -> None:
+    one, other = (timed([(n * 1000, n * 1000 + 9) for n in range(20)], each) for each in (1, 2))
+    span = span_of([*one, *other], 0, 20_000)
+    assert span is not None
+    assert (span.threads, span.steps, span.step_ms) == (2, 40, 20_000 / 40 / 1e6)
+
+
+def test_a_thread_that_calls_now_and_then_is_no_other_caller() -> None:
+    span = span_of([*timed([(n, n + 1) for n in range(100)]), *timed([(5, 6)], 2)], 0, 100)
+    assert span is not None
+    assert (span.threads, span.steps) == (1, 100)
+
+
+def test_without_an_end_there_is_no_span() -> None:
+    assert span_of(timed([(1, 2), (3, 4)]), 0, 0) is None
+    assert span_of([], 0, 5) is None

@@ -1,0 +1,323 @@
+"""A program in its own threads: its step is timed, probed and saved, and its output is as ever."""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import msgspec
+import numpy as np
+import pytest
+
+from perfdoctor.injection import injected
+from perfdoctor.injection.bootstrap import BROKEN
+from perfdoctor.observe.agent import step
+from perfdoctor.observe.agent.compilation import CompilationWatch
+from perfdoctor.observe.agent.garbage import GarbageWatch
+from perfdoctor.observe.agent.step import StepWatch, is_blocked, work_beside
+from perfdoctor.observe.agent.threads import Reading
+from perfdoctor.schema.capture import MANIFEST, Capture
+from perfdoctor.schema.recording import Recording
+
+LIMIT_S = 120.0
+"""Generous: reached only where something is wrong."""
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Little is timed."""
+    monkeypatch.setattr(step, "TIMED_S", 0.05)
+    monkeypatch.setattr(step, "FIRST_CALL_S", LIMIT_S)
+
+
+def watching() -> tuple[StepWatch, Any]:
+    """With jax's makers, wrapped."""
+    watch = StepWatch(threading.Event(), GarbageWatch(), CompilationWatch(), os.environ)
+    made = SimpleNamespace(
+        jit=jax.jit,
+        pmap=jax.pmap,
+        block_until_ready=jax.block_until_ready,
+        default_backend=jax.default_backend,
+        device_put=jax.device_put,
+        tree_util=jax.tree_util,
+        Array=jax.Array,
+        dtypes=jax.dtypes,
+        random=jax.random,
+        vmap=jax.vmap,
+        make_jaxpr=jax.make_jaxpr,
+        ShapeDtypeStruct=jax.ShapeDtypeStruct,
+    )
+    watch.attach(made)
+    return watch, made
+
+
+@contextmanager
+def training(program: Callable[[threading.Event], None], threads: int = 1) -> Iterator[None]:
+    """Threads that train meanwhile."""
+    over = threading.Event()
+    running = [threading.Thread(target=program, args=(over,)) for _ in range(threads)]
+    for thread in running:
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        for thread in running:
+            thread.join()
+
+
+def steps_of(made: Any) -> Callable[[threading.Event], None]:
+    """Trains until it is over."""
+    jitted = made.jit(lambda p, x: p + x.mean())
+
+    def train(over: threading.Event) -> None:
+        p = jnp.zeros(8)
+        while not over.is_set():
+            p = jax.block_until_ready(jitted(p, np.random.default_rng().random(4, np.float32)))
+
+    return train
+
+
+def test_a_step_is_told_and_saved(quick: None, tmp_path: Path) -> None:
+    watch, made = watching()
+    with training(steps_of(made)):
+        watch.look()
+        watch.capture(tmp_path, {})
+    assert watch.failure is None
+    found = watch.calls
+    assert found is not None
+    (call,) = found.calls
+    assert {leaf.argument: leaf.role for leaf in call.leaves} == {"p": "state", "x": "new"}
+    assert found.time_ms > 0 and found.steps >= 20
+    assert (found.threads, found.in_main_thread) == (1, False)
+    assert found.ready > 0.9
+    capture = msgspec.json.decode((tmp_path / MANIFEST).read_bytes(), type=Capture)
+    assert [leaf.role for leaf in capture.calls[0].leaves] == ["state", "new"]
+
+
+def test_a_later_look_at_nothing_forgets_nothing(
+    quick: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch, made = watching()
+    with training(steps_of(made)):
+        watch.look()
+        watch.capture(tmp_path, {})
+    seen, saved = watch.calls, sorted(each.name for each in tmp_path.iterdir())
+    monkeypatch.setattr(step, "FIRST_CALL_S", 0.05)
+    watch.look()  # the program makes no calls any more
+    watch.capture(tmp_path, {})
+    assert seen is not None and watch.calls is seen
+    assert watch.failure is None
+    assert sorted(each.name for each in tmp_path.iterdir()) == saved
+
+
+def test_a_later_capture_takes_the_place_of_the_earlier_one(quick: None, tmp_path: Path) -> None:
+    watch, made = watching()
+    with training(steps_of(made)):
+        for _ in range(2):
+            watch.look()
+            watch.capture(tmp_path, {})
+    assert {each.name[:2] for each in tmp_path.iterdir()} == {"ca", "2-"}
+    capture = msgspec.json.decode((tmp_path / MANIFEST).read_bytes(), type=Capture)
+    assert all((tmp_path / file).exists() for file in capture.calls[0].programs.values())
+
+
+def test_several_callers_are_told(quick: None) -> None:
+    watch, made = watching()
+    with training(steps_of(made), threads=2):
+        watch.look()
+    assert watch.calls is not None
+    assert watch.calls.threads == 2
+
+
+def test_afterwards_nobody_listens(quick: None, tmp_path: Path) -> None:
+    watch, made = watching()
+    with training(steps_of(made)):
+        watch.look()
+        watch.capture(tmp_path, {})
+        assert watch._hearing.hear is None
+
+
+def test_a_program_that_makes_no_call_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step, "FIRST_CALL_S", 0.05)
+    watch, _ = watching()
+    watch.look()
+    watch.capture(tmp_path, {})
+    assert watch.calls is None
+    assert watch.failure == "too few jitted calls were made"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_program_that_ends_is_not_waited_for() -> None:
+    watch, _ = watching()
+    watch._ended.set()
+    watch.look()
+    assert watch.calls is None
+
+
+def test_a_step_that_is_not_called_again_is_not_saved(
+    quick: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step, "CAPTURING_S", 0.05)
+    watch, made = watching()
+    with training(steps_of(made)):
+        watch.look()
+    (tmp_path / MANIFEST).write_text("of an earlier look")
+    watch.capture(tmp_path, {})
+    assert watch.failure == "the step was not called again"
+    assert not (tmp_path / MANIFEST).exists()
+
+
+def test_why_a_step_was_not_saved_is_told(
+    quick: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch, made = watching()
+    with training(steps_of(made)):
+        watch.look()
+        monkeypatch.setattr("perfdoctor.observe.agent.capture.exported", lambda *_: 1 / 0)
+        watch.capture(tmp_path, {})
+    assert watch.failure == "ZeroDivisionError: division by zero"
+
+
+def reading(ran: dict[int, int], delayed: dict[int, int] | None = None) -> Reading:
+    return Reading({}, ran, delayed or {}, {})
+
+
+def test_what_other_threads_and_processes_do_beside() -> None:
+    own, caller = os.getpid(), threading.get_ident()
+    native = threading.get_native_id()
+    before = {own: reading({native: 0, 5: 0}, {native: 0}), 7: reading({7: 1_000_000})}
+    after = {
+        own: reading({native: 9_000_000, 5: 4_000_000}, {native: 2_000_000}),
+        7: reading({7: 5_000_000}),
+        8: reading({8: 2_000_000}),
+    }
+    found = work_beside(before, after, caller, steps=2)
+    assert found == {"delayed_ms": 1.0, "threads_cpu_ms": 0.0, "children_cpu_ms": 3.0}
+    assert work_beside({}, after, caller, 2) == {}
+
+
+SCRIPT = """
+import logging, os, sys, threading, time, warnings
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_cpu_multi_thread_eigen=false"
+import jax, jax.numpy as jnp, numpy as np
+
+logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
+log = logging.getLogger("train")
+until = sys.argv[1]
+
+def loss(p, x):
+    print("traced for", x.shape)
+    log.info("tracing")
+    warnings.warn("in a trace")
+    if x.shape[0] == 5:
+        raise ValueError("a batch of five")
+    return ((x @ p["w"] + p["b"]) ** 2).mean()
+
+@jax.jit
+def step(p, key, x):
+    key, _ = jax.random.split(key)
+    value, grads = jax.value_and_grad(loss)(p, x)
+    return jax.tree.map(lambda a, g: a - 0.01 * g, p, grads), key, value
+
+p = {"w": jnp.ones((4, 2)), "b": jnp.zeros(2)}
+key = jax.random.key(0)
+batch = np.ones((3, 4), np.float32)
+begun = time.monotonic()
+steps = 0
+while (steps < 50 or not os.path.exists(until)) and time.monotonic() - begun < 60:
+    p, key, value = step(p, key, batch)
+    steps += 1
+    if steps == 50:
+        log.warning("loss %.4f", value)
+        print(jax.random.key_data(key), p["b"])
+print("ends")
+thread = threading.Thread(target=step, args=(p, key, batch[:, :2]), name="other")
+thread.start()
+thread.join()
+step(p, key, np.ones((5, 4), np.float32))
+"""
+
+
+def run(script: Path, until: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(script), str(until)],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+    )
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, Any]:
+    """The folder of a script whose step was saved; what it printed, and what it does without us."""
+    folder = tmp_path_factory.mktemp("saved")
+    script, notes, to = folder / "train.py", folder / "notes", folder / "capture"
+    for each in (notes, to):
+        each.mkdir()
+    script.write_text(SCRIPT)
+    env = injected(
+        os.environ,
+        "perfdoctor.observe.agent.watch",
+        folder=str(notes),
+        steady_within_s=30.0,
+        window_s=0.3,
+        capture_to=str(to),
+    )
+    with_us = run(script, notes / "open-1", env)
+    assert not (notes / BROKEN).exists(), (notes / BROKEN).read_text()
+    return folder, with_us, run(script, script, dict(os.environ))
+
+
+def test_a_script_whose_step_is_saved_prints_what_it_would_without_us(saved: Any) -> None:
+    folder, with_us, without = saved
+    assert (folder / "capture" / MANIFEST).exists()
+    assert with_us.stdout == without.stdout
+    assert with_us.stderr == without.stderr
+    assert with_us.returncode == without.returncode == 1
+    assert without.stderr.count("ValueError: a batch of five") == 1
+
+
+def test_its_recording_tells_the_step(saved: Any) -> None:
+    folder, _, _ = saved
+    text = (folder / "notes" / "recording.json").read_bytes()
+    recording = msgspec.json.decode(text, type=Recording)
+    assert recording.capture_failure is None
+    assert recording.step_calls is not None
+    (call,) = recording.step_calls.calls
+    assert {leaf.argument: leaf.role for leaf in call.leaves} == {
+        "p['b']": "state",
+        "p['w']": "state",
+        "key": "state",
+        "x": "constant",
+    }
+    assert recording.step_calls.in_main_thread
+
+
+def test_a_variable_that_it_sets_before_it_imports_jax_is_saved(saved: Any) -> None:
+    folder, _, _ = saved
+    text = (folder / "capture" / MANIFEST).read_bytes()
+    found = msgspec.json.decode(text, type=Capture)
+    assert "--xla_cpu_multi_thread_eigen=false" in found.env["XLA_FLAGS"]
+
+
+@pytest.mark.parametrize(
+    ("main_s", "others_s", "blocked"), [(0.1, 5.0, True), (2.8, 3.0, False), (0.0, 0.5, False)]
+)
+def test_a_main_thread_that_waits_while_others_compute_is_blocked(
+    main_s: float, others_s: float, blocked: bool
+) -> None:
+    main = threading.main_thread().native_id or 0
+    none = Reading({}, {main: 10, 1: 10}, {}, {})
+    ran = Reading({}, {main: 10 + round(main_s * 1e9), 1: 10 + round(others_s * 1e9)}, {}, {})
+    assert is_blocked(none, ran, 3.0) is blocked

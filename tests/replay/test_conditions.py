@@ -1,0 +1,240 @@
+"""What the host does beside a step, from what was observed, and without what a fix takes away."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfdoctor.replay.conditions import (
+    Host,
+    alone,
+    changed,
+    host_of,
+    less_work,
+    loading_elsewhere,
+    loading_share,
+    waiting_share,
+)
+from perfdoctor.schema.calls import Call, StepCalls
+from perfdoctor.schema.capture import AS_IT_IS, Conditions, Replayed
+from perfdoctor.schema.run import Steps
+
+times = st.floats(0, 1e3)
+shares = st.floats(0, 1)
+work = st.builds(
+    Conditions,
+    spin_ms=st.lists(times, min_size=1, max_size=3).map(tuple),
+    sleep_ms=st.lists(times, min_size=1, max_size=3).map(tuple),
+    overlap_ms=times,
+    threads_ms=times,
+    children_ms=times,
+)
+
+
+def call(before_ms: float, before_cpu_ms: float) -> Call:
+    """Of which nothing else matters here."""
+    return Call(
+        function="step",
+        leaves=(),
+        before_ms=before_ms,
+        before_cpu_ms=before_cpu_ms,
+        inside_ms=0.1,
+        inside_cpu_ms=0.1,
+    )
+
+
+def observed(*calls: Call, ready: float = 0.0, **others: float) -> StepCalls:
+    """Steps of such calls."""
+    return StepCalls(calls=calls, time_ms=10.0, steps=100, ready=ready, **others)  # type: ignore[arg-type]
+
+
+def steps(synchronized: float = 0.0, etl_ms: float = 0.0, gc_ms: float = 0.0) -> Steps:
+    """Of 10 ms, 2 of which the main thread dispatches and 3 it waits."""
+    return Steps(
+        function="step",
+        count=100,
+        left_out=0,
+        time_ms=10.0,
+        median_ms=10.0,
+        p95_ms=10.0,
+        standard_error_ms=0.1,
+        device_busy_ms=10.0,
+        exposed_etl_ms=0.0,
+        exposed_dispatch_ms=0.0,
+        exposed_wait_ms=0.0,
+        exposed_gc_ms=0.0,
+        exposed_other_ms=0.0,
+        etl_ms=etl_ms,
+        dispatch_ms=2.0,
+        wait_ms=3.0,
+        gc_ms=gc_ms,
+        cpu_ms=10.0,
+        dispatches=1.0,
+        waits=synchronized,
+        batch_size=None,
+        samples_per_s=None,
+    )
+
+
+def told(calls: StepCalls, seen: Steps | None = None, alone_ms: float = 4.0) -> Conditions:
+    """What is replayed as it was observed."""
+    by_itself = Replayed(steps=1, wall_s=alone_ms / 1e3, waited_ms=alone_ms)
+    return host_of(calls, seen, by_itself, AS_IT_IS).as_observed
+
+
+def whole_ms(conditions: Conditions) -> float:
+    """All work of the calling thread."""
+    return sum(conditions.spin_ms) + conditions.overlap_ms
+
+
+def test_a_step_alone_has_nothing_beside_it() -> None:
+    assert alone("float32") == Conditions(program="float32", resident="all")
+
+
+def test_a_host_that_does_not_wait_only_works() -> None:
+    found = told(observed(call(3.0, 3.0)), steps(synchronized=0.0))
+    assert found == Conditions(spin_ms=(3.0,), sleep_ms=(0.0,))
+
+
+def test_a_host_that_waits_for_each_step_is_blocked_by_nothing_else() -> None:
+    found = told(observed(call(4.0, 0.0)), steps(synchronized=1.0))
+    assert (found.waits, found.spin_ms, found.sleep_ms) == (1.0, (0.0,), (0.0,))
+
+
+def test_what_blocks_it_for_longer_than_a_step_is_a_sleep() -> None:
+    found = told(observed(call(10.0, 0.0)), steps(synchronized=1.0))
+    assert (found.waits, found.sleep_ms) == (1.0, (6.0,))
+
+
+def test_work_that_shortens_the_wait_is_done_before_it() -> None:
+    found = told(observed(call(6.0, 5.0)), steps(synchronized=1.0))
+    assert (found.overlap_ms, found.spin_ms) == (3.0, (2.0,))
+
+
+def test_no_more_work_is_done_before_the_wait_than_there_is() -> None:
+    found = told(observed(call(2.0, 1.0)), steps(synchronized=1.0))
+    assert (found.overlap_ms, found.spin_ms) == (1.0, (0.0,))
+
+
+def test_a_host_that_waits_in_most_steps_waits_in_each_and_rarely_as_often_as_seen() -> None:
+    assert told(observed(call(4.0, 0.0)), steps(synchronized=0.6)).waits == 1.0
+    assert told(observed(call(4.0, 0.0)), steps(synchronized=0.1)).waits == 0.1
+
+
+def test_where_the_stacks_tell_nothing_the_results_do() -> None:
+    assert waiting_share(observed(call(1.0, 0.0), ready=0.95), None, 1.0) == 1.0
+    assert waiting_share(observed(call(1.0, 0.0), ready=0.95), None, 0.0) == 0.0
+    assert waiting_share(observed(call(1.0, 0.0), ready=0.5), None, 1.0) == 0.0
+
+
+def test_the_main_threads_stacks_tell_nothing_of_others() -> None:
+    calls = observed(call(1.0, 0.0), threads=3)
+    assert waiting_share(calls, steps(synchronized=1.0), 1.0) == 0.0
+
+
+def test_waiting_for_a_core_is_no_sleep() -> None:
+    found = told(observed(call(5.0, 3.0), delayed_ms=1.5), steps())
+    assert found.sleep_ms == (0.5,)
+
+
+def test_a_sleep_lies_where_the_host_was_blocked() -> None:
+    found = told(observed(call(3.0, 0.0), call(1.0, 0.0)), steps())
+    assert found.sleep_ms == (3.0, 1.0)
+
+
+def test_other_threads_and_processes_are_replayed_too() -> None:
+    calls = observed(call(1.0, 1.0), threads_cpu_ms=2.0, children_cpu_ms=3.0, threads=2)
+    found = told(calls, steps())
+    assert (found.threads_ms, found.children_ms, found.callers) == (2.0, 3.0, 2)
+
+
+def test_what_other_threads_do_while_the_caller_is_blocked_is_no_more_than_that() -> None:
+    calls = observed(call(5.0, 1.0), threads_cpu_ms=6.0)
+    found = told(calls, steps(synchronized=0.0))
+    assert (found.sleep_ms, found.threads_ms) == ((4.0,), 2.0)
+
+
+def test_a_call_that_compiles_each_time_does_no_other_work() -> None:
+    compiling = observed(call(1.0, 1.0), compilations=1.0)
+    by_itself = Replayed(steps=1, wall_s=0.004, inside_cpu_ms=(0.0,))
+    assert host_of(compiling, steps(synchronized=0.0), by_itself, AS_IT_IS).as_observed.spin_ms == (
+        1.0,
+    )
+
+
+def test_loading_is_told_from_the_rest_of_what_the_host_does_itself() -> None:
+    assert loading_share(steps(etl_ms=2.0)) == pytest.approx(0.4)
+    assert loading_share(steps(etl_ms=2.0, gc_ms=1.0)) == pytest.approx(0.5)
+    assert loading_share(steps(etl_ms=9.0)) == 1.0
+    assert loading_share(steps(etl_ms=2.0, gc_ms=5.0)) == 0.0
+    assert loading_share(None) == 0.0
+
+
+WORK = Conditions(
+    spin_ms=(2.0, 4.0), sleep_ms=(8.0,), overlap_ms=2.0, threads_ms=1.0, children_ms=1.0
+)
+HOST = Host(as_observed=WORK, loading_share=0.5, collecting_ms=4.0)
+
+
+def test_loading_moves_to_a_thread() -> None:
+    found = changed(HOST, {"loading": "thread"})
+    assert (found.spin_ms, found.sleep_ms, found.overlap_ms) == ((1.0, 2.0), (4.0,), 1.0)
+    assert (found.threads_ms, found.children_ms) == (5.0, 1.0)
+
+
+def test_loading_moves_to_a_process() -> None:
+    found = changed(HOST, {"loading": "process"})
+    assert (found.spin_ms, found.sleep_ms, found.overlap_ms) == ((1.0, 2.0), (4.0,), 1.0)
+    assert (found.threads_ms, found.children_ms) == (1.0, 5.0)
+
+
+def test_loading_that_is_done_once_for_all_is_nobodys_work() -> None:
+    found = changed(HOST, {"loading": "nowhere"})
+    assert (whole_ms(found), found.threads_ms, found.children_ms) == (4.0, 0.5, 0.0)
+
+
+def test_without_collections_so_much_less_is_done() -> None:
+    assert whole_ms(changed(HOST, {"collecting": 0})) == pytest.approx(4.0)
+
+
+def test_no_more_is_saved_than_there_is() -> None:
+    assert whole_ms(less_work(WORK, 100.0)) == 0.0
+    assert less_work(Conditions(), 1.0) == Conditions()
+
+
+def test_several_changes_are_made_at_once() -> None:
+    found = changed(HOST, {"waits": 0, "resident": "state", "loading": "nowhere", "donated": True})
+    assert (found.waits, found.resident, found.donated) == (0.0, "state", True)
+    assert whole_ms(found) == 4.0
+
+
+def test_changes_of_nothing_leave_all_as_it_is() -> None:
+    assert changed(HOST, {}) == WORK
+
+
+@given(work, shares, st.sampled_from(["thread", "process"]))
+def test_work_that_is_moved_is_still_done(before: Conditions, share: float, where: str) -> None:
+    after = loading_elsewhere(before, share, where)
+
+    def everywhere(conditions: Conditions) -> float:
+        return whole_ms(conditions) + conditions.threads_ms + conditions.children_ms
+
+    assert everywhere(after) == pytest.approx(everywhere(before))
+    assert whole_ms(after) <= whole_ms(before) * (1 + 1e-9)
+
+
+@given(work, times)
+def test_what_is_saved_is_gone_and_nothing_else(before: Conditions, saved_ms: float) -> None:
+    after = less_work(before, saved_ms)
+    assert whole_ms(after) == pytest.approx(max(0.0, whole_ms(before) - saved_ms), abs=1e-6)
+    assert (after.sleep_ms, after.threads_ms) == (before.sleep_ms, before.threads_ms)
+
+
+@given(times, times, shares, times)
+def test_a_host_never_works_more_than_it_was_seen_to(
+    cpu_ms: float, blocked_ms: float, synchronized: float, alone_ms: float
+) -> None:
+    calls = observed(call(cpu_ms + blocked_ms, cpu_ms))
+    found = told(calls, steps(synchronized=synchronized), alone_ms)
+    assert whole_ms(found) == pytest.approx(cpu_ms)
+    assert min(*found.spin_ms, *found.sleep_ms, found.overlap_ms) >= 0
+    assert sum(found.sleep_ms) <= blocked_ms * (1 + 1e-9) + 1e-9

@@ -1,0 +1,234 @@
+"""What fixes gain on a captured step."""
+
+import math
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from perfdoctor.doctor import replayed
+from perfdoctor.processes import Ward
+from perfdoctor.replay import replay as module
+from perfdoctor.replay.process import ReplayProcess
+from perfdoctor.replay.replay import Replay, emulation_error, slice_s, way_of, why_unfaithful
+from perfdoctor.schema.calls import Alone, Call, StepCalls
+from perfdoctor.schema.capture import AS_IT_IS, MANIFEST, Capture, Replayed
+from perfdoctor.schema.fix import Change
+from perfdoctor.schema.observation import Observation
+from perfdoctor.trials.live import OutOfTime, WorkerEnded
+from tests.replay.captured import Captured, captured, training
+from tests.trials.programs import soon
+
+SAVED = Path(__file__).parents[1] / "observations" / "healthy.json"
+WORK_MS = 5.0
+"""Of the host before each step, all of which is collecting."""
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Captured:
+    return captured(training, tmp_path_factory.mktemp("training"))
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slices of a tenth of a second at most."""
+    monkeypatch.setattr(module, "SLICE_S", 0.05)
+
+
+@pytest.fixture
+def ward() -> Iterator[Ward]:
+    """Of which nothing is left when the test is over."""
+    with Ward() as ward:
+        yield ward
+        assert (ward._children, ward._folders) == ([], [])
+
+
+def observed(time_ms: float = WORK_MS) -> Observation:
+    """Of a step before which the host collects."""
+    saved = msgspec.json.decode(SAVED.read_bytes(), type=Observation)
+    call = Call(
+        function="step",
+        leaves=(),
+        before_ms=WORK_MS,
+        before_cpu_ms=WORK_MS,
+        inside_ms=0.1,
+        inside_cpu_ms=0.1,
+    )
+    calls = StepCalls(calls=(call,), time_ms=time_ms, steps=100, collecting_ms=WORK_MS)
+    return msgspec.structs.replace(saved, calls=calls, steps=None)
+
+
+def replay_of(ward: Ward, folder: Path) -> Replay:
+    return Replay(ward, dict(os.environ), folder, lambda text: None)
+
+
+def test_a_step_is_told_alone_and_beside_its_host(ward: Ward, trained: Captured) -> None:
+    with replay_of(ward, trained.folder) as replay:
+        alone = replay.told(observed(), soon())
+    assert alone.emulated_ms is not None
+    assert 0 < alone.alone_ms < WORK_MS <= alone.emulated_ms
+    assert (alone.observed_ms, alone.made) == (WORK_MS, ())
+
+
+def test_what_the_host_does_not_do_is_gained(ward: Ward, trained: Captured) -> None:
+    with replay_of(ward, trained.folder) as replay:
+        replay.told(observed(), soon())
+        ratios = replay.play(Change(step={"collecting": 0}), soon())
+        assert len(ward._children) == 1
+    assert min(ratios) > math.log(1.5)
+
+
+def test_a_change_of_the_environment_needs_another_process(
+    ward: Ward, trained: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Change] = []
+
+    class Noted(ReplayProcess):
+        def __init__(
+            self, ward: Ward, env: Mapping[str, str], folder: Path, capture: Capture, change: Change
+        ) -> None:
+            super().__init__(ward, env, folder, capture, change)
+            seen.append(change)
+
+    monkeypatch.setattr(module, "ReplayProcess", Noted)
+    elsewhere = Change(env={"TF_TEST_CHANGED": "1"})
+    with replay_of(ward, trained.folder) as replay:
+        replay.told(observed(), soon())
+        ratios = replay.play(elsewhere, soon())
+        assert len(ward._children) == 1  # the other one is gone
+    assert seen == [Change(), elsewhere]
+    assert abs(sorted(ratios)[len(ratios) // 2]) < math.log(1.5)
+
+
+def test_a_program_that_was_not_exported_can_not_be_replayed(
+    ward: Ward, trained: Captured, tmp_path: Path
+) -> None:
+    for file in trained.folder.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    why = {"float32": "TypeError: no such type"}
+    then = msgspec.structs.replace(trained.capture, failures=why)
+    (tmp_path / MANIFEST).write_bytes(msgspec.json.encode(then))
+    with replay_of(ward, tmp_path) as replay:
+        replay.told(observed(), soon())
+        assert not replay.can(Change(step={"program": "float32"}))
+
+
+def test_a_change_that_breaks_the_step_leaves_the_others(ward: Ward, trained: Captured) -> None:
+    with replay_of(ward, trained.folder) as replay:
+        replay.told(observed(), soon())
+        with pytest.raises(WorkerEnded, match=r"no_such_flag|status -6"):
+            replay.play(Change(env={"XLA_FLAGS": "--no_such_flag=1"}), soon())
+        assert len(replay.play(Change(step={"collecting": 0}), soon())) >= 5
+
+
+def test_one_that_crashed_is_started_again(ward: Ward, trained: Captured) -> None:
+    with replay_of(ward, trained.folder) as replay:
+        replay.told(observed(), soon())
+        ward._children[0].kill()
+        with pytest.raises(WorkerEnded, match="killed"):
+            replay.play(Change(step={"collecting": 0}), soon())
+        assert len(replay.play(Change(step={"collecting": 0}), soon())) >= 5
+
+
+def test_when_the_budget_ends_nothing_more_is_told(ward: Ward, trained: Captured) -> None:
+    with replay_of(ward, trained.folder) as replay, pytest.raises(OutOfTime):
+        replay.told(observed(), time.monotonic())
+
+
+def test_without_a_capture_the_reason_is_told(ward: Ward, tmp_path: Path) -> None:
+    missing = msgspec.structs.replace(observed(), not_measured={"calls": "too few calls"})
+    with replay_of(ward, tmp_path) as replay, pytest.raises(WorkerEnded, match="too few calls"):
+        replay.told(missing, soon())
+
+
+def test_a_step_that_calls_back_can_not_be_replayed(ward: Ward, tmp_path: Path) -> None:
+    then = Capture(calls=(), settings={}, env={}, failures={AS_IT_IS: "it calls back"})
+    (tmp_path / MANIFEST).write_bytes(msgspec.json.encode(then))
+    with replay_of(ward, tmp_path) as replay, pytest.raises(WorkerEnded, match="it calls back"):
+        replay.told(observed(), soon())
+
+
+def test_an_unfaithful_emulation_is_told_and_gives_no_gains(ward: Ward, trained: Captured) -> None:
+    with replay_of(ward, trained.folder) as replay:
+        found, way = replayed(observed(time_ms=1000.0), replay, soon())
+    assert way is None
+    assert found.alone is not None and found.alone.alone_ms < WORK_MS
+    assert "something that the replay lacks matters" in found.not_measured["alone"]
+
+
+def test_a_faithful_emulation_measures_fixes(ward: Ward, trained: Captured) -> None:
+    with replay_of(ward, trained.folder) as replay:
+        emulated_ms = replay.told(observed(), soon()).emulated_ms
+    assert emulated_ms is not None
+    with replay_of(ward, trained.folder) as replay:
+        found, way = replayed(observed(time_ms=emulated_ms * 1.02), replay, soon())
+        assert way is not None and found.alone is not None
+        assert way.basis == "replayed" and "alone" not in found.not_measured
+        assert way.emulation_error == emulation_error(found.alone)
+        assert way.can(Change(step={"collecting": 0}))
+
+
+def test_what_can_not_be_replayed_at_all_leaves_the_observation(ward: Ward, tmp_path: Path) -> None:
+    with replay_of(ward, tmp_path) as replay:
+        found, way = replayed(observed(), replay, soon())
+    assert (found.alone, way) == (None, None)
+    assert found.not_measured["alone"] == "no step was saved"
+
+
+@pytest.mark.parametrize(("emulated_ms", "faithful"), [(9.2, True), (10.9, True), (8.9, False)])
+def test_an_emulation_is_faithful_within_a_tenth(emulated_ms: float, faithful: bool) -> None:
+    alone = Alone(alone_ms=1.0, emulated_ms=emulated_ms, observed_ms=10.0)
+    assert (why_unfaithful(alone) is None) == faithful
+    assert emulation_error(alone) == pytest.approx(math.log(emulated_ms / 10))
+
+
+@pytest.mark.parametrize(
+    ("emulated_ms", "basis"),
+    [(10.5, "replayed"), (None, "replayed"), (12.0, "estimated"), (8.0, "estimated"), (20.0, None)],
+)
+def test_the_further_off_a_replay_is_the_less_it_says(
+    ward: Ward, tmp_path: Path, emulated_ms: float | None, basis: str | None
+) -> None:
+    with replay_of(ward, tmp_path) as replay:
+        way = way_of(replay, Alone(alone_ms=1.0, emulated_ms=emulated_ms, observed_ms=10.0))
+    assert (way.basis if way else None) == basis
+
+
+CHANGES = [
+    (Change(step={"waits": 0.5}), True),
+    (Change(step={"compiled": "once"}), False),
+    (Change(step={"program": "float32"}), False),
+    (Change(env={"OMP_NUM_THREADS": "1"}), True),
+    (Change(settings={"jax_enable_x64": False}), True),
+    (Change(cores=(0,)), True),
+    (Change(folders=("JAX_COMPILATION_CACHE_DIR",), speeds_up="launch"), False),
+    (Change(workload={"data.prefetch": 2}), False),
+    (Change(workload={"data.prefetch": 2}, step={"loading": "thread"}), False),
+    (Change(gc_freeze=True), False),
+]
+"""And whether they change something about the replayed step that can be made there."""
+
+
+def test_what_changes_the_step_can_be_replayed(ward: Ward, trained: Captured) -> None:
+    with replay_of(ward, trained.folder) as replay:
+        replay.told(observed(), soon())
+        for change, can in CHANGES:
+            assert replay.can(change) == can, change
+
+
+def test_what_a_change_gains_on_top_of_another_one(ward: Ward, trained: Captured) -> None:
+    seen = observed()
+    with replay_of(ward, trained.folder) as replay:
+        replay.told(seen, soon())
+        spared = Change(step={"collecting": 0})
+        ratios = replay.after(spared)(spared, soon())  # alone, it gains over 1.5 times
+        assert len(ward._children) == 1
+    assert abs(sorted(ratios)[len(ratios) // 2]) < math.log(1.5)
+
+
+@pytest.mark.parametrize(("step_s", "slice_long_s"), [(0.001, 0.05), (0.5, 1.0), (10.0, 3.0)])
+def test_a_slice_holds_some_steps_and_is_not_for_ever(step_s: float, slice_long_s: float) -> None:
+    assert slice_s(Replayed(steps=10, wall_s=10 * step_s)) == pytest.approx(slice_long_s)

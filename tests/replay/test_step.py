@@ -1,0 +1,168 @@
+"""A captured step computes what the program's own calls do, step after step."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from perfdoctor.observe.agent import capture as capturing
+from perfdoctor.replay.step import Step, made, taker
+from perfdoctor.schema.capture import Conditions, SavedLeaf
+from tests.replay.captured import (
+    COMPARED,
+    Captured,
+    Program,
+    captured,
+    copied,
+    new_batches,
+    over_the_host,
+    training,
+    two_functions,
+)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Captured:
+    """A step of the program that has a bit of everything."""
+    return captured(training, tmp_path_factory.mktemp("training"))
+
+
+def replayed(found: Captured, steps: int = COMPARED, **conditions: Any) -> list[list[Any]]:
+    """What the calls of so many steps return."""
+    step = Step(found.folder, found.capture, Conditions(**conditions))
+    latest, results = step.first(), []
+    for _ in range(steps):
+        for place, call in enumerate(step.calls):
+            latest[place] = call(latest)
+            results.append([copied(each) for each in latest[place]])
+    return results
+
+
+def assert_same(found: list[list[Any]], expected: list[list[Any]]) -> None:
+    """Call by call, result by result."""
+    assert len(found) >= 1 and len(expected) >= len(found)
+    for mine, theirs in zip(found, expected, strict=False):
+        assert len(mine) == len(theirs)
+        for one, other in zip(mine, theirs, strict=True):
+            assert one.dtype == other.dtype
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_a_step_has_a_bit_of_everything(trained: Captured) -> None:
+    roles = {name: (leaf.role, leaf.kind) for name, leaf in trained.leaves.items()}
+    assert roles == {
+        "params['v']": ("state", "device"),
+        "params['w']": ("state", "device"),
+        "key": ("state", "key"),
+        "scale": ("constant", "device"),
+        "rate": ("constant", "scalar"),
+        "batch": ("constant", "host"),
+    }
+    (call,) = trained.capture.calls
+    assert call.donated == (True, True, False, False, False, False)
+
+
+def test_it_goes_on_as_the_program_does(trained: Captured) -> None:
+    assert_same(replayed(trained), trained.results)
+
+
+@pytest.mark.parametrize("donated", [True, False])
+def test_whether_its_state_is_donated_changes_no_result(trained: Captured, donated: bool) -> None:
+    assert_same(replayed(trained, donated=donated), trained.results)
+
+
+@pytest.mark.parametrize("resident", ["state", "all"])
+def test_where_its_arguments_lie_changes_no_result(trained: Captured, resident: str) -> None:
+    assert_same(replayed(trained, resident=resident), trained.results)
+
+
+def test_it_begins_anew_each_time(trained: Captured) -> None:
+    step = Step(trained.folder, trained.capture, Conditions())
+    for _ in range(2):
+        latest = step.first()
+        latest[0] = step.calls[0](latest)
+        assert_same([[copied(each) for each in latest[0]]], trained.results)
+
+
+@pytest.mark.parametrize("program", [over_the_host, two_functions])
+def test_other_programs_go_on_too(program: Program, tmp_path: Path) -> None:
+    found = captured(program, tmp_path)
+    assert_same(replayed(found), found.results)
+
+
+def test_a_state_on_the_host_stays_there_or_is_kept_on_the_device(tmp_path: Path) -> None:
+    found = captured(over_the_host, tmp_path)
+    assert (found.leaves["state"].role, found.leaves["state"].kind) == ("state", "host")
+    for resident, on_host in (("as-it-is", {0}), ("state", set()), ("all", set())):
+        step = Step(found.folder, found.capture, Conditions(resident=resident))  # type: ignore[arg-type]
+        assert step.calls[0].on_host == on_host
+    assert_same(replayed(found, resident="state"), found.results)
+
+
+def test_what_one_call_returns_is_an_argument_of_the_next(tmp_path: Path) -> None:
+    found = captured(two_functions, tmp_path)
+    sources = [leaf.source for call in found.capture.calls for leaf in call.leaves]
+    assert len(found.capture.calls) == 2
+    assert sorted(each for each in sources if each is not None) == [
+        (0, 0),
+        (1, 0),
+        (1, 0),
+    ]  # the parameters go to both
+
+
+def test_the_batch_of_the_captured_step_is_used_in_each(tmp_path: Path) -> None:
+    found = captured(new_batches, tmp_path)
+    assert found.leaves["batch"].role == "new"
+    assert_same(replayed(found, 1), found.results)
+    for resident, kind in (("as-it-is", np.ndarray), ("state", np.ndarray), ("all", jax.Array)):
+        step = Step(found.folder, found.capture, Conditions(resident=resident))  # type: ignore[arg-type]
+        assert isinstance(step.calls[0].fixed[0], kind)
+
+
+def test_values_without_room_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capturing, "LIMIT_BYTES", 0)
+    found = captured(new_batches, tmp_path)
+    assert found.capture.made == ("params", "batch")
+    assert [file.suffix for file in tmp_path.iterdir()].count(".raw") == 0
+    step = Step(found.folder, found.capture, Conditions())
+    batch = step.calls[0].fixed[0]
+    assert (batch.shape, batch.dtype) == ((16,), np.int32)
+    assert batch.min() >= 10 and batch.max() < 20
+    assert np.isfinite(replayed(found)[-1][0]).all()
+
+
+def a_leaf(dtype: str, *shape: int, **others: Any) -> SavedLeaf:
+    """Whose values are to be made."""
+    return SavedLeaf(role="new", kind="host", shape=shape, dtype=dtype, **others)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "int8", "uint32", "bool"])
+@pytest.mark.parametrize("shape", [(), (3, 5), (0, 4)])
+def test_values_of_any_kind_can_be_made(dtype: str, shape: tuple[int, ...]) -> None:
+    value = made(a_leaf(dtype, *shape))
+    assert (value.shape, str(value.dtype)) == (shape, dtype)
+
+
+@pytest.mark.parametrize(("low", "high"), [(-5, 3), (7, 7), (7, 8)])
+def test_integers_are_made_within_what_was_seen(low: int, high: int) -> None:
+    value = made(a_leaf("int32", 1000, low=low, high=high))
+    assert value.min() >= low and value.max() < max(high, low + 1)
+
+
+def test_what_is_made_of_a_large_array_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perfdoctor.replay.step.DRAWN", 10)
+    value = made(a_leaf("float32", 3, 10))
+    assert (value[0] == value[2]).all()
+
+
+@pytest.mark.parametrize("indices", [(), (2,), (2, 0), (1, 1, 0)])
+def test_any_number_of_arguments_is_taken_as_a_tuple(indices: tuple[int, ...]) -> None:
+    assert taker(indices)(("a", "b", "c")) == tuple("abc"[index] for index in indices)
+
+
+def test_a_disk_that_is_full_is_a_reason_and_no_matter_of_the_program(tmp_path: Path) -> None:
+    (tmp_path / "capture.json.part").mkdir()  # where the manifest is to be written
+    found = captured(training, tmp_path)
+    assert found.failure is not None and found.failure.startswith("IsADirectoryError")

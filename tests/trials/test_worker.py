@@ -1,0 +1,196 @@
+"""Live processes that count their steps and rest when asked: scripts, and programs of ours."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from perfdoctor.processes import Ward
+from perfdoctor.trials import worker as module
+from perfdoctor.trials.pair import warm_up
+from perfdoctor.trials.worker import Worker
+from tests.awaited import await_end, await_status
+from tests.trials.programs import FOR_EVER, TRAINING, Place, await_calls, soon, why_it_ends
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    """After which nothing of the test lives."""
+    place = Place(tmp_path)
+    yield place
+    assert place.left() == []
+
+
+@pytest.fixture
+def ward() -> Iterator[Ward]:
+    with Ward() as ward:
+        yield ward
+
+
+def test_a_script_that_ends_early_says_how_far_it_came(place: Place, ward: Ward) -> None:
+    program = TRAINING + "train(jnp.ones((2, 2)), 7)"
+    said = why_it_ends(place.scripted(ward, program))
+    assert said == "the script ended after 7 steps; give it more"
+
+
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        ("raise ValueError('no such file')", "ValueError: no such file"),
+        ("sys.exit('FileNotFoundError: gone')", "FileNotFoundError: gone"),
+        ("os._exit(7)", "begins"),
+        ("os.kill(os.getpid(), 9)", "killed, as the kernel does when memory runs out"),
+        ("raise MemoryError('80 GiB')", "out of memory: MemoryError: 80 GiB"),
+        (
+            "print('XlaRuntimeError: RESOURCE_EXHAUSTED: 80 GiB')\nsys.exit('see the log')",
+            "out of memory: XlaRuntimeError: RESOURCE_EXHAUSTED: 80 GiB",
+        ),
+    ],
+)
+def test_a_script_that_fails_says_why(place: Place, ward: Ward, end: str, said: str) -> None:
+    program = f"import os, sys\nprint('begins', flush=True)\n{end}\n"
+    assert why_it_ends(place.scripted(ward, program)) == said
+
+
+def test_a_script_that_fails_without_a_word_tells_its_status(place: Place, ward: Ward) -> None:
+    assert why_it_ends(place.scripted(ward, "import os\nos._exit(7)")) == "ended with status 7"
+
+
+def test_a_program_of_ours_that_fails_says_why(place: Place, ward: Ward) -> None:
+    assert why_it_ends(place.own(ward, "train", 0.001, 8, 20)) == "worn out"
+    assert "KeyError: 'no_such'" in why_it_ends(place.own(ward, "no_such"))
+
+
+def runs_only_while_it_is_let(worker: Worker) -> None:
+    await_calls(worker, 3)
+    worker.suspend()
+    worker.suspend()
+    await_status(worker.process, psutil.STATUS_STOPPED)
+    before = worker.tally.calls
+    time.sleep(0.3)
+    assert worker.tally.calls == before
+    worker.run_for(0.5)
+    await_status(worker.process, psutil.STATUS_STOPPED)
+    assert worker.tally.calls > before
+    assert len(worker.slices) == 2
+    assert all(each.begin_ns < each.end_ns and each.whole for each in worker.slices)
+    assert sum(each.steps for each in worker.slices) == worker.tally.calls
+
+
+def test_a_script_runs_only_while_it_is_let(place: Place, ward: Ward) -> None:
+    with place.scripted(ward, FOR_EVER) as worker:
+        runs_only_while_it_is_let(worker)
+
+
+def test_a_program_of_ours_runs_only_while_it_is_let(place: Place, ward: Ward) -> None:
+    with place.own(ward, "train") as worker:
+        runs_only_while_it_is_let(worker)
+
+
+@pytest.mark.parametrize("stride", [1, 3])
+def test_a_script_makes_as_many_steps_as_it_is_told(place: Place, ward: Ward, stride: int) -> None:
+    with place.scripted(ward, FOR_EVER, stride=stride) as worker:
+        warm_up([worker], soon())
+        worker.run_for(0.05)
+        before = worker.tally.calls
+        for steps in (7, 1, 2):
+            worker.run(steps)
+        assert worker.tally.calls - before == 10 * stride
+        assert [each.steps for each in worker.slices[2:]] == [7, 1, 2]
+        assert worker.samples_per_step == 1
+
+
+def test_a_program_of_ours_makes_as_many_steps_as_it_is_told(place: Place, ward: Ward) -> None:
+    with place.own(ward, "train") as worker:
+        await_calls(worker, 1)
+        worker.suspend()
+        for steps in (7, 1, 50):
+            worker.run(steps)
+        assert [each.steps for each in worker.slices[1:]] == [7, 1, 50]
+        assert worker.samples_per_step == 8
+        assert worker.makes_steps
+
+
+def test_one_that_is_asked_to_rest_at_once_again_does(place: Place, ward: Ward) -> None:
+    with place.own(ward, "train") as worker:
+        await_calls(worker, 1)
+        worker.suspend()
+        for _ in range(20):
+            worker._resume()
+            worker.suspend()
+        assert all(each.steps >= 1 for each in worker.slices[1:])
+
+
+def test_its_children_are_suspended_and_resumed_with_it(place: Place, ward: Ward) -> None:
+    file = place.folder / "pid"
+    with place.own(ward, "breed", file) as worker:
+        await_calls(worker, 1)
+        child = psutil.Process(int(file.read_text()))
+        for _ in range(2):
+            worker.suspend()
+            await_status(child, psutil.STATUS_STOPPED)
+            worker._resume()
+            await_status(child, psutil.STATUS_SLEEPING)
+        worker.suspend()
+    await_end(child)
+
+
+def test_one_that_makes_no_step_for_long_is_suspended_where_it_is(
+    place: Place, ward: Ward, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "REST_LIMIT_S", 0.3)
+    program = TRAINING + "import time\ntrain(jnp.ones((2, 2)), 5)\ntime.sleep(10**6)"
+    with place.scripted(ward, program) as worker:
+        await_calls(worker, 5)
+        worker.suspend()
+        worker.run_for(0.1)
+        await_status(worker.process, psutil.STATUS_STOPPED)
+        assert worker.slices[-1].steps == 0 and worker.slices[-1].seconds > 0.3
+        assert worker.slices[-1].whole
+
+
+def test_when_the_time_is_up_it_is_suspended_where_it_is(place: Place, ward: Ward) -> None:
+    with place.own(ward, "hang", until=time.monotonic() + 1) as worker:
+        worker.suspend()
+        await_status(worker.process, psutil.STATUS_STOPPED)
+        assert not worker.slices[-1].whole
+
+
+LEAVING = """
+import signal
+
+def leave(number, frame):
+    step(jnp.ones((2, 2))).block_until_ready()
+    open("checkpoint", "w").close()
+    sys.exit(1)
+
+signal.signal(signal.SIGTERM, leave)
+"""
+
+
+def test_one_that_rests_may_still_call_its_step_on_leaving(place: Place, ward: Ward) -> None:
+    program = FOR_EVER.replace("def train", LEAVING + "\ndef train")
+    with place.scripted(ward, program) as worker:
+        warm_up([worker], soon())
+    assert (place.folder / "checkpoint").exists()
+
+
+@pytest.mark.parametrize("what", ["train", "hang"])
+def test_one_that_is_left_is_ended_and_its_folder_gone(place: Place, what: str) -> None:
+    with Ward() as ward:
+        with place.own(ward, what) as worker:
+            await_calls(worker, 1)
+            if what == "train":
+                worker.suspend()
+        assert (ward._children, ward._folders) == ([], [])
+        assert not worker.process.is_running()
+
+
+def test_one_that_nobody_leaves_ends_with_its_ward(place: Place) -> None:
+    with Ward() as ward:
+        worker = place.own(ward, "train")
+        folder = ward._folders[0]
+        assert folder.exists()
+    assert not worker.process.is_running() and not folder.exists()
