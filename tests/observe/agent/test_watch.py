@@ -434,6 +434,10 @@ class Compilations:
         passed_s = self._clock.now_s - self._begin_s
         return passed_s - max(at_s for at_s in self._at_s if at_s <= passed_s)
 
+    def share_of_last(self, seconds: float) -> float:
+        """All of it until they rest: what compiles now and then has tests of its own."""
+        return float(self.quiet_for_s() < seconds)
+
 
 class Traces:
     """A profiler that notes when it stopped."""
