@@ -53,7 +53,7 @@ class StepWatch:
         self.step_ms: float | None = None
         """What a step takes, if it was timed."""
         self._ended, self._garbage, self._compilation = ended, garbage, compilation
-        self._hearing = Hearing()
+        self.hearing = Hearing()
         self._probe: Probe | None = None
         self._capturer: Capturer | None = None
         """Of a step that is captured, and not yet written."""
@@ -63,7 +63,7 @@ class StepWatch:
     def attach(self, jax: Any) -> None:
         """Wrap what `jax.jit` makes from now on."""
         self._jax = jax
-        wrap_makers(jax, self._hearing)
+        wrap_makers(jax, self.hearing)
 
     def look(self) -> None:
         """Time some steps, then look at their arguments; what an earlier look has seen is forgotten
@@ -155,7 +155,7 @@ class StepWatch:
         waits_long: bool = False,
     ) -> bool:
         """Have it make the calls until it is done; whether it was."""
-        self._hearing.hear = hear
+        self.hearing.hear = hear
         patience = COMPILING if self._compilation.quiet_for_s() < FIRST_CALL_S / 3 else 1.0
         before = read(os.getpid())
         self._wait_for(has_begun, patience * FIRST_CALL_S)
@@ -163,7 +163,7 @@ class StepWatch:
             self._wait_for(has_begun, AHEAD_S)
         if has_begun():
             self._wait_for(is_done, patience * seconds)
-        self._hearing.hear = None
+        self.hearing.hear = None
         return is_done()
 
     def _wait_for(self, condition: Callable[[], bool], seconds: float) -> None:

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from perfdoctor.observe.agent.settings import settings
 from perfdoctor.observe.agent.stacks import StackSampler, prompt_switches
 from perfdoctor.observe.agent.step import StepWatch
 from perfdoctor.observe.agent.threads import ThreadWatch
+from perfdoctor.observe.agent.turns import Answer, between_calls
 from perfdoctor.schema.recording import KNOWN, Recording, Window
 
 SAMPLE_EVERY_S = 0.005
@@ -291,7 +292,7 @@ class Watcher(threading.Thread):
             window_s *= UNSTEADY_WINDOWS
         process = psutil.Process()
         self._note_memory(process)
-        if not self.profiler.start(self.folder / "trace"):
+        if not self._in_turn(partial(self.profiler.start, self.folder / "trace")):
             return
         start_ns, start_cpu_s = time.time_ns(), cpu_s(process)
         (self.folder / f"open-{number}").touch()
@@ -308,12 +309,16 @@ class Watcher(threading.Thread):
         )
         self._note_state(self.jax)
 
+    def _in_turn(self, action: Callable[[], Answer]) -> Answer:
+        """On an accelerator, the profiler is begun and ended while no jitted call is made."""
+        return action() if self._on_cpu() else between_calls(self.step.hearing, action)
+
     def _write_trace(self) -> None:
         """In a thread that comes after those of the program; ours samples them again later."""
 
         def write() -> None:
             let_other_threads_go_first()
-            self.profiler.stop()
+            self._in_turn(self.profiler.stop)
 
         writer = threading.Thread(target=write, name="perfdoctor", daemon=True)
         try:

@@ -142,7 +142,7 @@ def test_afterwards_nobody_listens(quick: None, tmp_path: Path) -> None:
     with training(steps_of(made)):
         watch.look()
         watch.capture(tmp_path, {})
-        assert watch._hearing.hear is None
+        assert watch.hearing.hear is None
 
 
 def test_a_program_that_makes_no_call_is_not_waited_for(
