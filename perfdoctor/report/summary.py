@@ -59,6 +59,7 @@ def steps(observation: Observation) -> dict[str, Any] | None:
         "emulated_ms": alone.emulated_ms if alone else None,
         "made_up": list(alone.made) if alone else None,
         "not_replayed": observation.not_measured.get("alone"),
+        "failed": observation.failure.message if observation.failure else None,
         "median_ms": seen.median_ms,
         "p95_ms": seen.p95_ms,
         "outliers": seen.outliers,

@@ -192,6 +192,8 @@ def bar(steps: dict[str, Any]) -> Text:
             text.append(f" {ink} ", style=style)
             text.append(f"{name} {value:.2f} ms {value / total:.0%}  ")
     text.append(f"\n    {scatter(steps)}", style="dim")
+    if steps.get("failed"):
+        text.append(f"\n    after these steps the run failed: {steps['failed']}", style="bold")
     if steps.get("made_up"):
         names = ", ".join(steps["made_up"][:MOST_CALLS])
         text.append(f"\n    replayed with made-up values, too large to save: {names}", style="dim")

@@ -122,6 +122,13 @@ def test_a_step_is_called_traced_only_where_nothing_told_how_long_it_is_without_
     assert "; 1.3 times as long while it was traced" in " ".join(told.split())
 
 
+def test_that_the_run_failed_after_its_steps_is_said() -> None:
+    report = healthy()
+    failed = replace(report, steps={**(report.steps or {}), "failed": "ValueError: no data"})
+    assert "after these steps the run failed: ValueError: no data" in render(failed)
+    assert "failed" not in render(report)
+
+
 def test_a_report_without_steps_has_no_bar() -> None:
     assert "a step," not in render(replace(healthy(), steps=None))
     assert "a step," in render(healthy())
