@@ -47,7 +47,7 @@ for i in range(10**9):
     if time.monotonic() - start > 6:
         raise RuntimeError("the loss is NaN")
 """,
-        "after these steps the run failed: RuntimeError: the loss is NaN",
+        "No cause of slowness found",
         0,
     ),
     Case("exits at once", "import sys; sys.exit(0)", "never imported jax"),
