@@ -3,7 +3,6 @@
 import math
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
@@ -33,14 +32,6 @@ from perfdoctor.trials.pair import (
 from perfdoctor.trials.worker import Ran, Worker
 from tests.awaited import await_status
 from tests.trials.programs import FOR_EVER, Place, soon
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    """After which nothing of the test lives."""
-    place = Place(tmp_path)
-    yield place
-    assert place.left() == []
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import psutil
 import pytest
@@ -13,14 +12,6 @@ from perfdoctor.trials.pair import warm_up
 from perfdoctor.trials.worker import Worker
 from tests.awaited import await_end, await_status
 from tests.trials.programs import FOR_EVER, TRAINING, Place, await_calls, soon, why_it_ends
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    """After which nothing of the test lives."""
-    place = Place(tmp_path)
-    yield place
-    assert place.left() == []
 
 
 @pytest.fixture
