@@ -15,9 +15,11 @@ if TYPE_CHECKING:
         not_applicable,
         not_measured,
         ok,
+        on_cpu,
         place,
         set_variables,
         shorten,
+        spared,
     )
     from perfdoctor.schema.calls import Alone, Call, Leaf, StepCalls
     from perfdoctor.schema.fix import Change, Fix, Gain, Scalar
@@ -49,9 +51,11 @@ _HOMES = {
         "not_applicable",
         "not_measured",
         "ok",
+        "on_cpu",
         "place",
         "set_variables",
         "shorten",
+        "spared",
     ),
     "perfdoctor.schema.calls": ("Alone", "Call", "Leaf", "StepCalls"),
     "perfdoctor.schema.fix": ("Change", "Fix", "Gain", "Scalar"),
@@ -120,9 +124,11 @@ __all__ = [
     "not_applicable",
     "not_measured",
     "ok",
+    "on_cpu",
     "place",
     "set_variables",
     "shorten",
+    "spared",
 ]
 
 

@@ -14,6 +14,9 @@ from perfdoctor.schema.report import Evidence, Outcome
 
 Part = TypeVar("Part")
 PLAIN = re.compile(r"[\w.:=]+")
+MOST = 0.98
+"""Of a step: what an estimate may say that a fix saves; the rest is never known so well."""
+TINY_MS = 1e-9
 
 
 def needed(part: Part | None) -> Part:
@@ -73,6 +76,22 @@ def not_measured(why: str) -> Outcome:
 def estimated(speedup: float, low: float, high: float) -> Gain:
     """A gain read from the timeline, not tried; `low` and `high` bound it."""
     return Gain(speedup=speedup, low=low, high=high, basis="estimated")
+
+
+def spared(whole_ms: float, likely_ms: float, least_ms: float, most_ms: float) -> Gain:
+    """The estimated gain if a step of `whole_ms` took so much less: likely, at least, at most."""
+    whole_ms = max(whole_ms, TINY_MS)
+    least_ms = min(least_ms, likely_ms)
+    likely, least, most = (
+        1 / (1 - min(MOST, max(0.0, each_ms) / whole_ms))
+        for each_ms in (likely_ms, least_ms, max(likely_ms, most_ms))
+    )
+    return estimated(likely, least, most)
+
+
+def on_cpu(observation: Observation) -> bool:
+    """Whether the training is known to compute on the CPU, whose cores the host's work shares."""
+    return observation.backend is not None and observation.backend.platform == "cpu"
 
 
 def shorten(file: str) -> str:

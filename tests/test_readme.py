@@ -34,6 +34,13 @@ def test_the_table_of_the_clinic_has_a_row_for_each_check() -> None:
     assert named == {check.id for check in checks()}
 
 
+def test_each_check_says_by_which_measurement_it_decides() -> None:
+    page = (ROOT / "docs" / "checks.md").read_text()
+    assert re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE) == [each.id for each in checks()]
+    for check in checks():
+        assert "How it is measured" in check.documentation
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     for link in re.findall(r"\]\(((?!http)[^)]+)\)", page.read_text()):

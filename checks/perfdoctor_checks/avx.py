@@ -115,9 +115,9 @@ def facts(host: Host, limit: str | None) -> list[Evidence]:
     """The CPU's instruction sets, and the limit."""
     flags = [flag for flag in host.cpu_flags if flag.startswith(("avx", "fma", "sse4", "amx"))]
     return [
-        Evidence(name="CPU", value=host.cpu_model, unit="", source="/proc/cpuinfo"),
-        Evidence(name="vector sets", value=" ".join(flags), unit="", source="/proc/cpuinfo"),
-        Evidence(name="XLA's limit", value=limit, unit="", source="XLA_FLAGS"),
+        Evidence("CPU", host.cpu_model, "", "/proc/cpuinfo"),
+        Evidence("vector sets", " ".join(flags), "", "/proc/cpuinfo"),
+        Evidence("XLA's limit", limit, "", "XLA_FLAGS"),
     ]
 
 
@@ -127,7 +127,7 @@ def slow_operations(observation: Observation) -> list[Evidence]:
         return []
     counts = observation.program.operations
     return [
-        Evidence(name=name, value=count, unit="operations", source="StableHLO")
+        Evidence(name, count, "operations", "StableHLO")
         for operation, count in counts.items()
         if (name := operation.rpartition(".")[2]) in VECTORISED
     ]

@@ -26,8 +26,6 @@ References
 Deeplearning4j, "Performance debugging", step 1: "Loaded [CpuBackend] backend". JAX, "Installation".
 """
 
-import re
-
 from perfdoctor import (
     Change,
     Evidence,
@@ -39,15 +37,14 @@ from perfdoctor import (
     needed,
     not_measured,
     ok,
+    on_cpu,
     set_variables,
 )
+from perfdoctor_checks._cuda import install
+from perfdoctor_checks._limits import GIB
 
 ID = "backend"
 NEEDS = ()
-GIB = 2**30
-FIRST_DRIVER = {12: "12.1", 13: "13.0"}
-"""The CUDA version that the driver must support at least, by the plugin's major version."""
-PLUGIN = re.compile(r"^jax-cuda(\d+)-plugin$")
 
 
 def check(observation: Observation) -> Outcome:
@@ -105,7 +102,7 @@ def wants_gpu(observation: Observation) -> bool:
 
 def unused_accelerator(observation: Observation) -> str | None:
     """What the machine has while jax computes on the CPU."""
-    if needed(observation.backend).platform != "cpu":
+    if not on_cpu(observation):
         return None
     if observation.gpus:
         return observation.gpus[0].name
@@ -146,38 +143,6 @@ def use_accelerator(observation: Observation) -> Fix:
     return install(observation)
 
 
-def install(observation: Observation) -> Fix:
-    """The extra of jax that the driver can run; it replaces a plugin that can't be used."""
-    driver = observation.gpus[0].cuda_driver_version
-    runnable = [major for major, first in FIRST_DRIVER.items() if number(driver) >= number(first)]
-    if not runnable:
-        needs = FIRST_DRIVER[min(FIRST_DRIVER)]
-        summary = f"update the NVIDIA driver: it supports CUDA {driver}, jax needs {needs}"
-        return Fix(summary=summary, how="see https://www.nvidia.com/drivers")
-    how = f'pip install -U "jax[cuda{max(runnable)}]"'
-    packages = observation.libraries.packages if observation.libraries else {}
-    plugins = {
-        int(m[1]): version for name, version in packages.items() if (m := PLUGIN.match(name))
-    }
-    if not plugins:
-        return Fix(summary="install jax's CUDA plugin: there is none", how=how)
-    usable = {major: version for major, version in plugins.items() if major in runnable}
-    if not usable:
-        made_for = ", ".join(str(each) for each in plugins)
-        summary = f"install a plugin that the driver can run: it supports {driver}, not {made_for}"
-        return Fix(summary=summary, how=how)
-    version = usable[max(usable)]
-    if version != packages.get("jaxlib"):
-        summary = f"plugin {version} and jaxlib {packages.get('jaxlib')} do not match"
-        return Fix(summary=summary, how=how)
-    return Fix(summary="find why the plugin does not start", how=f"{how}  # then: nvidia-smi")
-
-
-def number(version: str) -> tuple[int, ...]:
-    """A version to compare."""
-    return tuple(int(part) for part in version.split(".") if part.isdigit())
-
-
 def loaded(observation: Observation) -> str:
     """The guide's line: what was loaded."""
     backend = needed(observation.backend)
@@ -193,34 +158,27 @@ def facts(observation: Observation) -> list[Evidence]:
     host, found = observation.host, []
     if observation.backend is not None:
         found.append(
-            Evidence(
-                name="Loaded backend",
-                value=observation.backend.platform,
-                unit="",
-                source="jax.default_backend()",
-            )
+            Evidence("Loaded backend", observation.backend.platform, "", "jax.default_backend()")
         )
         found += [
-            Evidence(name=f"device {d.id}", value=d.kind, unit="", source="jax.devices()")
+            Evidence(f"device {d.id}", d.kind, "", "jax.devices()")
             for d in observation.backend.devices
         ]
         found += [
-            Evidence(name="jax warned", value=warning, unit="", source="jax's log")
+            Evidence("jax warned", warning, "", "jax's log")
             for warning in observation.backend.warnings
         ]
     found += [
-        Evidence(name="cores", value=host.usable_cores, unit="cores", source="affinity and quota"),
-        Evidence(name="memory", value=round(host.memory_bytes / GIB, 1), unit="GiB", source="host"),
+        Evidence("cores", host.usable_cores, "cores", "affinity and quota"),
+        Evidence("memory", round(host.memory_bytes / GIB, 1), "GiB", "host"),
     ]
     found += [
-        Evidence(
-            name=gpu.name, value=round((gpu.memory_bytes or 0) / GIB, 1), unit="GiB", source="NVML"
-        )
+        Evidence(gpu.name, round((gpu.memory_bytes or 0) / GIB, 1), "GiB", "NVML")
         for gpu in observation.gpus
     ]
     packages = observation.libraries.packages if observation.libraries else {}
     return found + [
-        Evidence(name=name, value=version, unit="", source="installed packages")
+        Evidence(name, version, "", "installed packages")
         for name, version in packages.items()
         if name.startswith("jax")
     ]

@@ -43,18 +43,20 @@ from perfdoctor import (
     not_applicable,
     not_measured,
     ok,
+    on_cpu,
+)
+from perfdoctor_checks._limits import (
+    BATCHES,
+    CACHES,
+    LARGE_BATCH,
+    MIB,
+    SEVERAL,
+    SMALLEST_GOOD_BATCH,
 )
 
 ID = "batch-size"
 NEEDS = ("steps",)
-SMALLEST_GOOD = 32
-RUNGS = (32, 64, 128, 256)
 SHOWN = 3
-LARGE = 512
-"""The guide begins with 32 to 128; four times that is a choice to look at."""
-MIB = 2**20
-CACHES = 64 * MIB
-"""The last cache of most server CPUs is smaller, and a process seldom has it alone."""
 
 
 def check(observation: Observation) -> Outcome:
@@ -66,19 +68,17 @@ def check(observation: Observation) -> Outcome:
         return not_measured("a step's new data have no axis in common, or are made in it")
     steps = needed(observation.steps)
     evidence = [
-        *(Evidence(name="batch", value=n, unit="examples", source=names) for n in sizes),
-        Evidence(
-            name="throughput", value=steps.samples_per_s, unit="samples/s", source="step times"
-        ),
+        *(Evidence("batch", n, "examples", names) for n in sizes),
+        Evidence("throughput", steps.samples_per_s, "samples/s", "step times"),
     ]
-    short = [size for size in sizes if size < SMALLEST_GOOD]
+    short = [size for size in sizes if size < SMALLEST_GOOD_BATCH]
     if not short:
         return large(observation, sizes[0], evidence)
     applicable = observation.target.workload is not None
     return hint(
         f"{' or '.join(map(str, short))} examples a step: {names}",
         evidence,
-        [fix(rung, size, applicable=applicable) for size in short for rung in RUNGS],
+        [fix(rung, size, applicable=applicable) for size in short for rung in BATCHES],
         ladder=len(short) == 1,
     )
 
@@ -124,22 +124,16 @@ def large(observation: Observation, batch: int, evidence: list[Evidence]) -> Out
     temp = observation.executable.temp_bytes
     evidence = [
         *evidence,
-        Evidence(
-            name="intermediate results",
-            value=round(temp / MIB, 1),
-            unit="MiB",
-            source="memory_analysis",
-        ),
+        Evidence("intermediate results", round(temp / MIB, 1), "MiB", "memory_analysis"),
     ]
-    on_cpu = observation.backend is not None and observation.backend.platform == "cpu"
-    if not on_cpu or temp <= CACHES:
+    if not on_cpu(observation) or temp <= CACHES:
         return ok(f"{batch} examples a step", *evidence)
-    smaller = [size for size in (batch // 4, batch // 16) if fits(observation, size)]
+    smaller = [size for size in (batch // SEVERAL, batch // SEVERAL**2) if fits(observation, size)]
     left = observation.memory.available_bytes if observation.memory else None
     text = f"{batch} examples a step make {temp / MIB:.0f} MiB of intermediate results"
     if left is not None and left < temp and smaller:
         why = f"{text}, and {left / MIB:.0f} MiB of memory are left"
-    elif batch >= LARGE and smaller:
+    elif batch >= LARGE_BATCH and smaller:
         why = f"{text}, more than caches hold"
     else:
         return ok(f"{batch} examples a step", *evidence)
@@ -152,7 +146,8 @@ def large(observation: Observation, batch: int, evidence: list[Evidence]) -> Out
 def fits(observation: Observation, size: int) -> bool:
     """Whether a smaller batch is a good one, and can be shared among the workload's devices."""
     workload = observation.target.workload
-    return size >= SMALLEST_GOOD and (workload is None or size % workload.training.devices == 0)
+    devices = 1 if workload is None else workload.training.devices
+    return size >= SMALLEST_GOOD_BATCH and size % devices == 0
 
 
 def fix(rung: int, batch: int, *, applicable: bool) -> Fix:

@@ -35,19 +35,16 @@ from perfdoctor import (
     Load,
     Observation,
     Outcome,
-    estimated,
     hint,
     issue,
     needed,
     ok,
+    spared,
 )
+from perfdoctor_checks._limits import MOSTLY, SLIGHT
 
 ID = "competing-processes"
 NEEDS = ("load", "steps")
-LEAST_SHARE = 0.05
-"""Of the usable cores: a desktop at rest takes less."""
-EXPLAINED = 0.5
-"""Of what other processes take: those that took less of it together are not named for it."""
 
 
 def check(observation: Observation) -> Outcome:
@@ -55,7 +52,7 @@ def check(observation: Observation) -> Outcome:
     load, cores = needed(observation.load), observation.host.usable_cores
     evidence = facts(load)
     taken = (load.other_cores + load.steal_cores) / cores
-    if taken >= LEAST_SHARE:
+    if taken >= SLIGHT:
         return issue(summary(load, cores), evidence, [fix(load)], gain(load, cores))
     rivals = [each for gpu in observation.gpus for each in gpu.processes]
     on_gpu = observation.backend is not None and observation.backend.platform in ("gpu", "cuda")
@@ -72,22 +69,23 @@ def summary(load: Load, cores: float) -> str:
     text = f"others take {load.other_cores:.1f} of {cores:g} cores"
     text += f": {names}" if names else ""
     steal = f"; the hypervisor gives {load.steal_cores:.1f} cores to others"
-    return text + (steal if load.steal_cores >= LEAST_SHARE else "")
+    return text + (steal if load.steal_cores >= SLIGHT else "")
 
 
 def culprits(load: Load) -> tuple[BusyProcess, ...]:
     """The processes that take it, the busiest first; none where most of it is not theirs."""
     seen_cores = sum(each.cores for each in load.others)
-    return load.others if seen_cores >= EXPLAINED * load.other_cores else ()
+    return load.others if seen_cores >= MOSTLY * load.other_cores else ()
 
 
 def gain(load: Load, cores: float) -> Gain:
     """The share of the run that was lost to others, between half and all of what they took."""
-    taken = min(0.95, (load.other_cores + load.steal_cores) / cores)
-    stolen = load.steal_cores / max(load.own_cores + load.steal_cores, 1e-9)
+    taken = (load.other_cores + load.steal_cores) / cores
+    own_cores = load.own_cores + load.steal_cores
+    stolen = load.steal_cores / own_cores if own_cores > 0 else 0.0
     waited = taken if load.lost_share is None else load.lost_share + stolen
     lost = min(taken, waited)
-    return estimated(1 / (1 - lost), 1 / (1 - lost / 2), 1 / (1 - taken))
+    return spared(1.0, lost, lost / 2, taken)
 
 
 def facts(load: Load) -> list[Evidence]:
@@ -101,11 +99,11 @@ def facts(load: Load) -> list[Evidence]:
         ("load average", load.load_average, "", "getloadavg"),
     ]
     processes = [
-        Evidence(name=each.name, value=round(each.cores, 2), unit="cores", source=f"pid {each.pid}")
+        Evidence(each.name, round(each.cores, 2), "cores", f"pid {each.pid}")
         for each in load.others[:5]
     ]
     return processes + [
-        Evidence(name=name, value=round(value, 3), unit=unit, source=source)
+        Evidence(name, round(value, 3), unit, source)
         for name, value, unit, source in found
         if value is not None
     ]

@@ -41,31 +41,18 @@ from perfdoctor import (
     Fix,
     Observation,
     Outcome,
-    estimated,
     hint,
     issue,
     needed,
     not_applicable,
     ok,
+    spared,
 )
+from perfdoctor_checks._limits import CACHE_THRESHOLD_S, FEW, LAUNCH_S, LAUNCH_SHARE, TRIED_S
 
 ID = "compile-cache"
 NEEDS = ("compiles",)
-LEAST_S, LEAST_SHARE = 5.0, 0.1
-"""Of a launch: what a cache must save to be worth a finding."""
-TRIED_S = 60.0
-"""A trial takes seven runs from start to end: longer ones are not tried."""
-MANY_S = 10.0
-"""Of compilation: worth a line to paste whatever the length of the run."""
-FEW = 3
-"""Compilations of a function; with more, it is compiled again and again: see recompilation."""
-OF_A_STEP_S = 1.0
-"""Of compilation; a script that computes a few things in passing compiles for less."""
 THRESHOLD = "jax_persistent_cache_min_compile_time_secs"
-THRESHOLD_S = 1.0
-"""JAX's default of it."""
-SAVED, SAVED_AT_LEAST = 0.8, 0.5
-"""Of XLA's time, what reading from the cache saves; the rest is reading, and what is not kept."""
 CACHE = Fix(
     summary="keep compiled programs from one launch to the next",
     how="export JAX_COMPILATION_CACHE_DIR=~/.cache/jax "
@@ -98,17 +85,17 @@ def check(observation: Observation) -> Outcome:
     run_s = length_s(observation)
     if run_s is None:
         text = f"XLA compiles for {seconds:.1f} s in each launch"
-        if seconds < MANY_S:
+        if seconds < 2 * LAUNCH_S:
             return ok(text, *evidence)
         return hint(f"{text}, which a cache would save", evidence, [CACHE])
-    share = min(0.98, seconds / run_s)
+    share = min(1.0, seconds / run_s)
     if not matters(seconds, run_s):
         return ok(f"XLA compiles for {seconds:.1f} s, {share:.1%} of the run", *evidence)
     source = "steps and their time" if observation.ended_s is None else "its start and its end"
-    length = Evidence(name="the run", value=round(run_s, 1), unit="s", source=source)
+    length = Evidence("the run", round(run_s, 1), "s", source)
     change = APPLIED if run_s <= TRIED_S else Change(speeds_up="launch")
     fix = Fix(summary=CACHE.summary, how=CACHE.how, change=change)
-    gain = estimated(1 / (1 - SAVED * share), 1 / (1 - SAVED_AT_LEAST * share), 1 / (1 - share))
+    gain = spared(run_s, seconds, seconds / 2, seconds)
     summary = (
         f"XLA compiles for {seconds:.1f} s in each launch, {share:.0%} of a run of {run_s:.0f} s"
     )
@@ -119,9 +106,7 @@ def here(observation: Observation) -> list[Evidence]:
     """The cache's settings in the environment."""
     names = ("JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS")
     env = observation.environment
-    return [
-        Evidence(name=name, value=env.get(name), unit="", source="environment") for name in names
-    ]
+    return [Evidence(name, env.get(name), "", "environment") for name in names]
 
 
 def saveable(observation: Observation) -> list[Compile]:
@@ -146,7 +131,7 @@ def length_s(observation: Observation) -> float | None:
     if sum(each.function == steps.function for each in needed(observation.compiles)) > FEW:
         return None
     started_s = max(each.at_s for each in saveable(observation))
-    return max(1e-9, started_s + workload.training.steps * steps.time_ms / 1e3)
+    return started_s + workload.training.steps * steps.time_ms / 1e3
 
 
 def trains(observation: Observation) -> bool:
@@ -155,7 +140,7 @@ def trains(observation: Observation) -> bool:
     """
     if observation.target.workload is not None:
         return False
-    return sum(each.backend_s for each in saveable(observation)) >= OF_A_STEP_S
+    return sum(each.backend_s for each in saveable(observation)) >= CACHE_THRESHOLD_S
 
 
 def with_cache(
@@ -165,7 +150,7 @@ def with_cache(
     threshold_s = kept_from_s(observation)
     short_s = sum(each.backend_s for each in compiles if each.backend_s < threshold_s)
     run_s = length_s(observation)
-    is_much = short_s >= MANY_S if run_s is None else matters(short_s, run_s)
+    is_much = short_s >= 2 * LAUNCH_S if run_s is None else matters(short_s, run_s)
     if cache.hits or not is_much:
         return ok(f"the cache is in use: {cache.hits} hits, {cache.misses} written", *evidence)
     count = sum(each.backend_s < threshold_s for each in compiles)
@@ -173,14 +158,14 @@ def with_cache(
         f"the cache keeps nothing that compiles in less than {threshold_s:g} s: "
         f"{count} programs, {short_s:.1f} s in each launch"
     )
-    name = f"{THRESHOLD} (jax's default: {THRESHOLD_S:g})"
-    told = Evidence(name="kept from", value=threshold_s, unit="s", source=name)
+    name = f"{THRESHOLD} (jax's default: {CACHE_THRESHOLD_S:g})"
+    told = Evidence("kept from", threshold_s, "s", name)
     return hint(summary, [*evidence, told], [ALL_KEPT])
 
 
 def matters(compiling_s: float, run_s: float) -> bool:
     """Whether a cache that saves this compiling makes a launch much shorter."""
-    return SAVED * compiling_s >= max(LEAST_S, LEAST_SHARE * run_s)
+    return compiling_s >= max(LAUNCH_S, LAUNCH_SHARE * run_s)
 
 
 def kept_from_s(observation: Observation) -> float:
@@ -188,7 +173,7 @@ def kept_from_s(observation: Observation) -> float:
     for each in observation.settings or ():
         if each.name == THRESHOLD and isinstance(each.value, int | float):
             return float(each.value)
-    return THRESHOLD_S
+    return CACHE_THRESHOLD_S
 
 
 def facts(compiles: list[Compile], cache: CompileCache | None) -> list[Evidence]:
@@ -197,18 +182,16 @@ def facts(compiles: list[Compile], cache: CompileCache | None) -> list[Evidence]
     longest = max(compiles, key=lambda each: each.backend_s)
     seconds = sum(each.backend_s for each in compiles)
     found = [
-        Evidence(name="XLA", value=round(seconds, 2), unit="s", source=source),
-        Evidence(name="programs", value=len(compiles), unit="", source=source),
-        Evidence(name=longest.function, value=round(longest.backend_s, 2), unit="s", source=source),
+        Evidence("XLA", round(seconds, 2), "s", source),
+        Evidence("programs", len(compiles), "", source),
+        Evidence(longest.function, round(longest.backend_s, 2), "s", source),
     ]
     if cache is None:
         return found
     folder = "jax_compilation_cache_dir"
     return [
         *found,
-        Evidence(name="cache", value=cache.folder, unit="", source=folder),
-        Evidence(name="hits", value=cache.hits, unit="", source="jax.monitoring: cache_hits"),
-        Evidence(
-            name="written", value=cache.misses, unit="", source="jax.monitoring: cache_misses"
-        ),
+        Evidence("cache", cache.folder, "", folder),
+        Evidence("hits", cache.hits, "", "jax.monitoring: cache_hits"),
+        Evidence("written", cache.misses, "", "jax.monitoring: cache_misses"),
     ]

@@ -37,21 +37,19 @@ from perfdoctor import (
     Outcome,
     Program,
     Steps,
-    estimated,
     hint,
     issue,
     needed,
     ok,
+    on_cpu,
     place,
+    spared,
 )
+from perfdoctor_checks._limits import LEAST_SHARE, SLIGHT
 
 ID = "cpu-only-ops"
 UNCALLED = Change(step={"program": "no-callbacks"})
 NEEDS = ("program", "steps")
-LEAST_SHARE = 0.01
-"""Of a step: less is within the noise of any run."""
-OFTEN = 0.1
-"""Callbacks a step: fewer are on purpose, every so many steps."""
 
 
 def check(observation: Observation) -> Outcome:
@@ -68,8 +66,8 @@ def check(observation: Observation) -> Outcome:
     if steps.callback_ms > 0 and steps.callback_ms >= LEAST_SHARE * steps.time_ms:
         return issue(summary_of(program, steps), evidence, fixes, gain(steps))
     unseen = steps.callbacks <= 0 or steps.callback_ms <= 0
-    on_cpu = observation.backend is None or observation.backend.platform == "cpu"
-    if unseen or (steps.callbacks >= OFTEN and not on_cpu):
+    on_device = observation.backend is not None and not on_cpu(observation)
+    if unseen or (steps.callbacks >= SLIGHT and on_device):
         return hint(summary_of(program, steps), evidence, fixes)
     took = f"{steps.callback_ms:.3f} ms a step"
     return ok(f"calls back to Python {steps.callbacks:.2f} times a step, {took}", *evidence)
@@ -94,13 +92,9 @@ def gain(steps: Steps) -> Gain:
     """Without the callbacks: half of their time at least, where the device computes meanwhile; and
     up to twice as much, for what fetching their arguments and Python's lock cost besides.
     """
-    whole = max(steps.time_ms, 1e-9)
-    known = max(0.0, 1 - 2 * steps.standard_error_ms / whole)
-
-    def without(part: float) -> float:
-        return whole / (whole - min(part * steps.callback_ms, 0.95 * whole))
-
-    return estimated(speedup=without(1.0), low=without(0.5 * known), high=without(2.0))
+    spent_ms = steps.callback_ms
+    sure_ms = spent_ms / 2 - 2 * steps.standard_error_ms
+    return spared(steps.time_ms, spent_ms, sure_ms, 2 * spent_ms)
 
 
 def pinned(observation: Observation) -> Fix | None:
@@ -129,15 +123,10 @@ def pinned(observation: Observation) -> Fix | None:
 def facts(program: Program, steps: Steps) -> list[Evidence]:
     """How often, how long, and each callback's line."""
     return [
-        Evidence(name="callbacks", value=steps.callbacks, unit="a step", source="trace"),
-        Evidence(name="in callbacks", value=steps.callback_ms, unit="ms/step", source="trace"),
+        Evidence("callbacks", steps.callbacks, "a step", "trace"),
+        Evidence("in callbacks", steps.callback_ms, "ms/step", "trace"),
         *(
-            Evidence(
-                name=each.kind,
-                value=each.function,
-                unit="",
-                source=place(each.file, each.line),
-            )
+            Evidence(each.kind, each.function, "", place(each.file, each.line))
             for each in program.callbacks[:5]
         ),
     ]

@@ -27,7 +27,6 @@ References
 Deeplearning4j, "Performance debugging", cuDNN. JAX, "Installation"; `jax.nn.dot_product_attention`.
 """
 
-import re
 from itertools import product
 
 from perfdoctor import (
@@ -45,16 +44,15 @@ from perfdoctor import (
     ok,
     place,
 )
+from perfdoctor_checks._cuda import PLUGIN, extra
+from perfdoctor_checks._limits import LEAST_SHARE
 
 ID = "cudnn"
 NEEDS = ()
-PLUGIN = re.compile(r"^jax-cuda(\d+)-plugin$")
 SCALES = {"cupti": 1, "cuda": 10}
 """jax compares versions without their last digits: two for most, which are the patch."""
 PACKED = {"cudnn": 10_000, "cublas": 10_000}
 """The factor of the major version in these numbers; cuDNN 8 and others use 1000."""
-LEAST_SHARE = 0.1
-"""Of the forward pass: what takes less gains little by a faster kernel."""
 HALF = ("bf16", "f16")
 FUSED = 'jax.nn.dot_product_attention(q, k, v, implementation="cudnn")'
 
@@ -76,7 +74,7 @@ def check(observation: Observation) -> Outcome:
     evidence = facts(observation, backend)
     faults = broken(backend)
     if faults:
-        fixes = [Fix(summary="install the libraries that fit", how=install(observation))]
+        fixes = [Fix(summary="install the libraries that fit", how=extra(observation))]
         say = issue if observation.steps is None else hint
         return say("; ".join(faults), evidence, fixes)
     found = mismatch(observation) + passed_over(observation)
@@ -115,7 +113,7 @@ def mismatch(observation: Observation) -> list[tuple[str, Fix]]:
     return [
         (
             f"{name} {each} and jaxlib {jaxlib} do not match",
-            Fix(summary="install one version of both", how=install(observation)),
+            Fix(summary="install one version of both", how=extra(observation)),
         )
         for name, each in packages.items()
         if PLUGIN.match(name) and jaxlib is not None and each != jaxlib
@@ -135,7 +133,7 @@ def passed_over(observation: Observation) -> list[tuple[str, Fix]]:
         where = place(wide[0].file, wide[0].line)
         fix = Fix(
             summary="let XLA call cuDNN for convolutions",
-            how=f"unset XLA_FLAGS; {install(observation)}",
+            how=f"unset XLA_FLAGS; {extra(observation)}",
         )
         found.append((f"the convolutions ({where}) do not use cuDNN", fix))
     scores = attention(observation)
@@ -172,36 +170,26 @@ def attention(observation: Observation) -> Layer | None:
     return None
 
 
-def install(observation: Observation) -> str:
-    """The extra of jax that is in use, or else the one that the driver can run."""
-    packages = observation.libraries.packages if observation.libraries else {}
-    majors = [int(match[1]) for name in packages if (match := PLUGIN.match(name))]
-    if not majors and observation.gpus:
-        driver = observation.gpus[0].cuda_driver_version.partition(".")[0]
-        majors = [13 if driver.isdigit() and int(driver) >= 13 else 12]
-    return f'pip install -U "jax[cuda{max(majors, default=12)}]"'
-
-
 def facts(observation: Observation, backend: Backend) -> list[Evidence]:
     """Versions, and what the step calls of cuDNN."""
     found = [
         Evidence(
-            name=each.name,
-            value=None if each.loaded is None else version(each.name, each.loaded),
-            unit="" if each.built_for is None else f"for {version(each.name, each.built_for)}",
-            source="jax's CUDA plugin",
+            each.name,
+            None if each.loaded is None else version(each.name, each.loaded),
+            "" if each.built_for is None else f"for {version(each.name, each.built_for)}",
+            "jax's CUDA plugin",
         )
         for each in backend.libraries
     ]
     packages = observation.libraries.packages if observation.libraries else {}
     found += [
-        Evidence(name=name, value=each, unit="", source="installed packages")
+        Evidence(name, each, "", "installed packages")
         for name, each in packages.items()
         if name == "jaxlib" or PLUGIN.match(name)
     ]
     targets = observation.executable.custom_calls if observation.executable else {}
     return found + [
-        Evidence(name=name, value=count, unit="calls", source="compiled step")
+        Evidence(name, count, "calls", "compiled step")
         for name, count in targets.items()
         if name.startswith("__cudnn$")
     ]

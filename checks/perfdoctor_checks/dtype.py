@@ -33,31 +33,27 @@ Deeplearning4j, "Performance debugging", step 6. JAX, "Common gotchas": double (
 
 from perfdoctor import (
     Change,
-    Evidence,
     Fix,
     Gain,
     Observation,
     Outcome,
     Program,
     Steps,
-    estimated,
     hint,
     issue,
     needed,
     not_applicable,
     ok,
+    on_cpu,
     place,
     set_variables,
+    spared,
 )
+from perfdoctor_checks._floats import FLOATS, exact_share, facts, origin, shares_of
+from perfdoctor_checks._limits import GOOD_PART, LEAST_SHARE
 
 ID = "dtype"
 NEEDS = ("program", "steps")
-FLOATS = ("f64", "f32", "bf16", "f16")
-LEAST_SHARE = 0.01
-"""Of the elements: scalars such as a learning rate cost nothing."""
-MATTERS = 0.25
-"""Of the forward pass: the share of exact products above which their precision is worth a word."""
-EXACT = ("HIGHEST", "HIGH")
 X64 = "JAX_ENABLE_X64"
 NATIVE = ("amx_bf16", "avx512_bf16")
 """Flags of x86 CPUs that multiply bfloat16."""
@@ -79,8 +75,8 @@ def check(observation: Observation) -> Outcome:
     if not any(shares.values()):
         return not_applicable("the step computes no floating-point numbers")
     main = max(FLOATS, key=lambda kind: shares[kind])
-    on_accelerator = observation.backend is not None and observation.backend.platform != "cpu"
-    if on_accelerator and exact_share(program) >= MATTERS:
+    on_accelerator = observation.backend is not None and not on_cpu(observation)
+    if on_accelerator and exact_share(program) >= GOOD_PART:
         summary = f"{exact_share(program):.0%} of the products' work is in a needless precision"
         further = [mixed(observation)] if main == "f32" else []
         return hint(summary, evidence, [inexact(observation), *further])
@@ -94,91 +90,25 @@ def check(observation: Observation) -> Outcome:
     return ok(f"computes in {main}", *evidence)
 
 
-def origin(program: Program) -> str:
-    """Where the float64 come from, if no argument brings them in."""
-    if not program.wide_places:
-        return ""
-    widest = program.wide_places[0]
-    where = f"{widest.share:.0%} of them in {widest.function} ({place(widest.file, widest.line)})"
-    if any(argument.dtype == "f64" for argument in program.arguments):
-        return f", {where}"
-    return f", though no argument is: {where}"
-
-
-def exact_share(program: Program) -> float:
-    """Of the flops of the forward pass, those of float32 products in a high precision."""
-    total = sum(layer.flops for layer in program.layers)
-    exact = sum(e.flops for e in program.layers if e.precision in EXACT and e.dtype == "f32")
-    return exact / total if total > 0 else 0.0
-
-
 def emulates(observation: Observation, shares: dict[str, float]) -> bool:
     """Whether an x86 CPU must convert what the step computes in bfloat16."""
-    host, backend = observation.host, observation.backend
-    if backend is None or backend.platform != "cpu" or not host.architecture.startswith("x86"):
+    host = observation.host
+    if not on_cpu(observation) or not host.architecture.startswith("x86"):
         return False
     workload = observation.target.workload
     asked = workload is not None and workload.training.dtype in ("bfloat16", "mixed")
-    return not set(NATIVE) & set(host.cpu_flags) and (asked or shares["bf16"] >= MATTERS)
-
-
-def shares_of(program: Program) -> dict[str, float]:
-    """Of the floating-point elements that the program computes, the share of each type."""
-    counts = {kind: program.elements_by_dtype.get(kind, 0) for kind in FLOATS}
-    total = max(1, sum(counts.values()))
-    return {kind: count / total for kind, count in counts.items()}
-
-
-def facts(observation: Observation, program: Program, shares: dict[str, float]) -> list[Evidence]:
-    """Shares, float64 arguments, and who switched x64 on."""
-    found = [
-        Evidence(name=kind, value=round(share, 3), unit="share of elements", source="StableHLO")
-        for kind, share in shares.items()
-        if share > 0
-    ]
-    wide = [argument.name for argument in program.arguments if argument.dtype == "f64"]
-    if wide:
-        names = ", ".join(wide[:3]) + (", …" if len(wide) > 3 else "")
-        found.append(
-            Evidence(name="float64 arguments", value=len(wide), unit="arguments", source=names)
-        )
-    found += [
-        Evidence(
-            name=f"float64 in {each.function}",
-            value=round(each.share, 3),
-            unit="share of float64",
-            source=place(each.file, each.line),
-        )
-        for each in program.wide_places[:3]
-    ]
-    if exact_share(program) > 0:
-        share = round(exact_share(program), 3)
-        found.append(
-            Evidence(name="HIGH or HIGHEST", value=share, unit="share of flops", source="StableHLO")
-        )
-    for setting in observation.settings or ():
-        if setting.name in ("jax_enable_x64", "jax_default_matmul_precision"):
-            source = f"set in the {setting.origin}"
-            found.append(Evidence(name=setting.name, value=setting.value, unit="", source=source))
-    return found
+    return not set(NATIVE) & set(host.cpu_flags) and (asked or shares["bf16"] >= GOOD_PART)
 
 
 def gain(steps: Steps, program: Program, share: float) -> Gain:
-    """Half of the device's time on float64, a quarter at least, three quarters at most.
+    """Half of the device's time on float64, as its arrays are half as long; half of that at least.
 
     Where all products are narrower, it is only in operations that are cheap beside them: nothing is
     sure then.
     """
-    if steps.time_ms <= 0:
-        return estimated(1.0, 1.0, 1.0)
-    wide = min(steps.device_busy_ms / steps.time_ms, 1.0) * share
+    half_ms = min(steps.device_busy_ms, steps.time_ms) * share / 2
     cheap = bool(program.layers) and all(layer.dtype != "f64" for layer in program.layers)
-
-    def without(part: float) -> float:
-        return 1 / (1 - part * wide)
-
-    low = 1.0 if cheap else without(0.25)
-    return estimated(speedup=without(0.5), low=low, high=without(0.75))
+    return spared(steps.time_ms, half_ms, 0.0 if cheap else half_ms / 2, half_ms * 3 / 2)
 
 
 def fixes(observation: Observation) -> list[Fix]:

@@ -46,17 +46,14 @@ from perfdoctor import (
     issue,
     needed,
     ok,
+    on_cpu,
     place,
+    spared,
 )
+from perfdoctor_checks._limits import LEAST_SHARE, LIMIT_OF_WORKERS, MOSTLY, SEVERAL
 
 ID = "etl"
 NEEDS = ("steps",)
-OFTEN = 0.5
-"""Of the steps: if so many end in a wait, the host is not free to load behind them."""
-FEWEST_MS, LEAST_SHARE = 0.05, 0.01
-"""Below them a wait is no longer than the sampler's own grain."""
-MOST = 0.98
-"""Of a step: what can be saved."""
 CHEAPER = Fix(
     summary="make the preparation itself cheaper",
     how="decode once and save the arrays, augment less or on the device, read from a faster disk",
@@ -73,17 +70,19 @@ def check(observation: Observation) -> Outcome:
     waiting_ms, workload = waiting_for_data_ms(observation, steps), observation.target.workload
     cores = max(1, round(observation.host.usable_cores))
     fixes = for_script() if workload is None else for_workload(workload, cores)
-    if waiting_ms >= max(FEWEST_MS, LEAST_SHARE * steps.time_ms):
+    if waiting_ms > LEAST_SHARE * steps.time_ms:
         gain = without_waiting(observation, steps, waiting_ms)
-        return issue(summary(steps, waiting_ms), evidence, fixes, gain, ladder=workload is None)
-    if steps.exposed_etl_ms > 0 and steps.synchronized >= OFTEN:
+        text = with_place(steps, f"the device waits {waiting_ms:.1f} ms a step for data")
+        return issue(text, evidence, fixes, gain, ladder=workload is None)
+    if steps.exposed_etl_ms > 0 and steps.synchronized >= MOSTLY:
         return ok(
             "loading shows only because the host waits for each step: see host-sync", *evidence
         )
-    most = without(steps, steps.etl_ms)
-    if on_the_same_cores(observation) and most >= LEAST_GAIN:
-        gain = estimated(speedup=math.sqrt(most), low=1.0, high=most)
-        return hint(shared(steps), evidence, fixes, gain, ladder=workload is None)
+    most = spared(steps.time_ms, steps.etl_ms, 0.0, 0.0).speedup
+    if on_cpu(observation) and most >= LEAST_GAIN:
+        gain = estimated(math.sqrt(most), 1.0, most)
+        text = f"loading takes {steps.etl_ms:.1f} ms a step of the cores that the step computes on"
+        return hint(with_place(steps, text), evidence, fixes, gain, ladder=workload is None)
     return ok(f"loading takes {steps.etl_ms:.2f} ms a step, hidden behind the step", *evidence)
 
 
@@ -94,18 +93,13 @@ def waiting_for_data_ms(observation: Observation, steps: Steps) -> float:
     hides the host's work, as far as it takes longer. Where the host does not, and finds the last
     results computed at each call, the device waits for all that the host does.
     """
-    if steps.synchronized >= OFTEN and not steps.waits_in:
+    if steps.synchronized >= MOSTLY and not steps.waits_in:
         own_work_ms = steps.time_ms - steps.wait_ms
         return min(steps.exposed_etl_ms, max(0.0, own_work_ms - steps.device_busy_ms))
     calls = observation.calls
     if calls is not None and not calls.runs_ahead and steps.threads == 1:
         return max(steps.exposed_etl_ms, steps.etl_ms)
     return steps.exposed_etl_ms
-
-
-def on_the_same_cores(observation: Observation) -> bool:
-    """Whether loading and step share processors."""
-    return observation.backend is not None and observation.backend.platform == "cpu"
 
 
 def without_waiting(observation: Observation, steps: Steps, waiting_ms: float) -> Gain:
@@ -115,38 +109,18 @@ def without_waiting(observation: Observation, steps: Steps, waiting_ms: float) -
     seen_ms = min(waiting_ms, steps.exposed_etl_ms)
     sure_ms = max(0.0, seen_ms / 2 - 2 * steps.standard_error_ms)
     most_ms = max(waiting_ms, steps.time_ms - least_ms(observation, steps))
-    return estimated(
-        speedup=without(steps, waiting_ms),
-        low=without(steps, sure_ms),
-        high=without(steps, most_ms),
-    )
-
-
-def without(steps: Steps, saved_ms: float) -> float:
-    """The speedup if a step took so much less."""
-    return steps.time_ms / (steps.time_ms - min(saved_ms, MOST * steps.time_ms))
+    return spared(steps.time_ms, waiting_ms, sure_ms, most_ms)
 
 
 def least_ms(observation: Observation, steps: Steps) -> float:
     """What a step takes at least without any loading: its other work, on all devices or cores."""
-    if not on_the_same_cores(observation):
+    if not on_cpu(observation):
         return steps.device_busy_ms
     return max(0.0, steps.cpu_ms - steps.etl_ms) / max(1.0, observation.host.usable_cores)
 
 
-def summary(steps: Steps, waiting_ms: float) -> str:
-    """Where the main thread is while the device waits."""
-    return with_place(steps, f"the device waits {waiting_ms:.1f} ms a step for data")
-
-
-def shared(steps: Steps) -> str:
-    """Where the main thread is while it shares the cores of the step."""
-    text = f"loading takes {steps.etl_ms:.1f} ms a step of the cores that the step computes on"
-    return with_place(steps, text)
-
-
 def with_place(steps: Steps, text: str) -> str:
-    """And in which function most of the time is."""
+    """And in which function the main thread is meanwhile for most of the time."""
     if not steps.etl_places:
         return text
     busiest = steps.etl_places[0]
@@ -159,15 +133,15 @@ def facts(steps: Steps) -> list[Evidence]:
     """What the finding rests on."""
     trace = "trace and stack samples"
     return [
-        Evidence(name="ETL, device idle", value=steps.exposed_etl_ms, unit="ms/step", source=trace),
-        Evidence(name="ETL, in all", value=steps.etl_ms, unit="ms/step", source=trace),
-        Evidence(name="device busy", value=steps.device_busy_ms, unit="ms/step", source="trace"),
+        Evidence("ETL, device idle", steps.exposed_etl_ms, "ms/step", trace),
+        Evidence("ETL, in all", steps.etl_ms, "ms/step", trace),
+        Evidence("device busy", steps.device_busy_ms, "ms/step", "trace"),
         *(
             Evidence(
-                name=f"main thread in {each.function}",
-                value=round(each.share, 3),
-                unit="share",
-                source=place(each.file, each.line),
+                f"main thread in {each.function}",
+                round(each.share, 3),
+                "share",
+                place(each.file, each.line),
             )
             for each in steps.etl_places
         ),
@@ -189,8 +163,8 @@ def for_script() -> list[Fix]:
 def for_workload(workload: Workload, cores: int) -> list[Fix]:
     """Pre-saved records, more prefetch, worker processes: as far as they are not in use."""
     data, found = workload.data, []
-    cores = min(cores, 256)
-    prefetch, threads = max(4, data.prefetch), max(cores, data.threads)
+    cores = min(cores, LIMIT_OF_WORKERS)
+    prefetch, threads = max(SEVERAL, data.prefetch), max(cores, data.threads)
     if data.source == "images":
         found.append(
             Fix(

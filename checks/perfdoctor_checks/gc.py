@@ -37,17 +37,18 @@ from perfdoctor import (
     Observation,
     Outcome,
     Steps,
-    estimated,
     issue,
     needed,
     ok,
     shorten,
+    spared,
 )
+from perfdoctor_checks._limits import LEAST_SHARE
 
 ID = "gc"
 NEEDS = ("garbage", "steps")
-LEAST_SHARE = 0.01
-MOST_SURE, QUANTILE = 0.8, 1.64
+QUANTILE = 1.64
+"""Of the normal distribution: one-sided 95 %."""
 LEFT_OVER = Fix(
     summary="make fewer objects in the training loop, or collect more rarely",
     how="gc.set_threshold(100_000, 50, 100)  # once, before the training loop",
@@ -61,19 +62,15 @@ def check(observation: Observation) -> Outcome:
     exposed_ms = steps.exposed_gc_ms
     if exposed_ms < LEAST_SHARE * steps.time_ms:
         return ok(f"collections take {steps.gc_ms:.2f} ms a step", *evidence)
-    gain = estimated(
-        speedup=steps.time_ms / (steps.time_ms - exposed_ms * 0.95),
-        low=steps.time_ms / (steps.time_ms - exposed_ms * surely(garbage)),
-        high=steps.time_ms / (steps.time_ms - min(steps.gc_ms, steps.time_ms * 0.99)),
-    )
+    gain = spared(steps.time_ms, exposed_ms, exposed_ms * surely(garbage), steps.gc_ms)
     return issue(summary(garbage, steps), evidence, fixes(observation), gain)
 
 
 def surely(garbage: Garbage) -> float:
-    """Of the time in collections, what is sure to be saved, at most MOST_SURE: a full collection
-    that was seen once may come once in minutes (Poisson, one-sided 95 %).
+    """Of the time in collections, what is sure to be saved: a full one that was seen once may come
+    once in minutes (Poisson).
     """
-    return min(MOST_SURE, max(0.0, 1 - QUANTILE / math.sqrt(garbage.collections[0].count)))
+    return max(0.0, 1 - QUANTILE / math.sqrt(garbage.collections[0].count))
 
 
 def summary(garbage: Garbage, steps: Steps) -> str:
@@ -92,25 +89,16 @@ def summary(garbage: Garbage, steps: Steps) -> str:
 def facts(garbage: Garbage, steps: Steps) -> list[Evidence]:
     """What the finding rests on."""
     return [
-        Evidence(
-            name="GC, device idle", value=steps.exposed_gc_ms, unit="ms/step", source="gc.callbacks"
-        ),
-        Evidence(name="GC, in all", value=steps.gc_ms, unit="ms/step", source="gc.callbacks"),
-        Evidence(
-            name="live objects", value=garbage.live_objects, unit="objects", source="gc.get_objects"
-        ),
-        Evidence(
-            name="frozen objects",
-            value=garbage.frozen_objects,
-            unit="objects",
-            source="gc.get_freeze_count",
-        ),
+        Evidence("GC, device idle", steps.exposed_gc_ms, "ms/step", "gc.callbacks"),
+        Evidence("GC, in all", steps.gc_ms, "ms/step", "gc.callbacks"),
+        Evidence("live objects", garbage.live_objects, "objects", "gc.get_objects"),
+        Evidence("frozen objects", garbage.frozen_objects, "objects", "gc.get_freeze_count"),
         *(
             Evidence(
-                name=f"generation {each.generation} collections",
-                value=each.count,
-                unit=f"in {garbage.window_s:.0f} s, {each.longest_ms:.1f} ms at most",
-                source=shorten(each.place),
+                f"generation {each.generation} collections",
+                each.count,
+                f"in {garbage.window_s:.0f} s, {each.longest_ms:.1f} ms at most",
+                shorten(each.place),
             )
             for each in garbage.collections[:3]
         ),

@@ -35,23 +35,21 @@ from perfdoctor import (
     Observation,
     Outcome,
     Steps,
-    estimated,
     hint,
     issue,
     needed,
     not_applicable,
     ok,
+    on_cpu,
     place,
+    spared,
 )
+from perfdoctor_checks._limits import LEAST_SHARE, MOSTLY
 
 ID = "host-sync"
 NEEDS = ("steps",)
-OFTEN = 0.5
-"""Of the steps that wait: a loss read every second step still ends most of the overlap."""
-LEAST_GAIN = 1.01
-"""Below it, the host has nothing to do that the device could hide."""
 RARELY = 50
-FEWEST_MS = 1e-6
+"""Steps: as often as a loss is worth reading."""
 
 
 def check(observation: Observation) -> Outcome:
@@ -64,13 +62,13 @@ def check(observation: Observation) -> Outcome:
             "a thread of its own calls the model, for others that need its results"
         )
     evidence = facts(steps)
-    if steps.synchronized < OFTEN:
+    if steps.synchronized < MOSTLY:
         share = f"{100 * steps.synchronized:.2g} %"
         return ok(f"the host waits for a result in {share} of the steps", *evidence)
     if round_trips(observation, steps):
         return ok("what the host waits for is the state that it sends back", *evidence)
     gain = overlapped(observation, steps)
-    if gain.speedup < LEAST_GAIN:
+    if gain.speedup < 1 + LEAST_SHARE:
         return ok("the host waits for each step, and has nothing to do meanwhile", *evidence)
     if steps.waits_in:
         text = f"{steps.waits_in} waits for the result of each call: {summary(steps)}"
@@ -109,13 +107,13 @@ def own_work_ms(steps: Steps) -> float:
 def overlapped(observation: Observation, steps: Steps) -> Gain:
     """If the longer of device and host were all that a step takes; a CPU's cores they share.
 
-    Half as much again at most: threads that sleep must be woken, which takes what is not seen.
+    Twice as much at most: threads that sleep must be woken, which takes what is not seen.
     """
-    longer_ms = max(steps.device_busy_ms, own_work_ms(steps), FEWEST_MS)
-    if observation.backend is not None and observation.backend.platform == "cpu":
+    longer_ms = max(steps.device_busy_ms, own_work_ms(steps))
+    if on_cpu(observation):
         longer_ms = max(longer_ms, steps.cpu_ms / max(1.0, observation.host.usable_cores))
-    speedup = max(1.0, steps.time_ms / longer_ms)
-    return estimated(speedup=speedup, low=1 + (speedup - 1) / 2, high=1 + (speedup - 1) * 1.5)
+    idle_ms = max(0.0, steps.time_ms - longer_ms)
+    return spared(steps.time_ms, idle_ms, idle_ms / 2, 2 * idle_ms)
 
 
 def summary(steps: Steps) -> str:
@@ -131,16 +129,16 @@ def summary(steps: Steps) -> str:
 def facts(steps: Steps) -> list[Evidence]:
     """What the finding rests on."""
     return [
-        Evidence(name="waits", value=round(steps.waits, 2), unit="a step", source="trace"),
-        Evidence(name="waiting", value=steps.wait_ms, unit="ms/step", source="trace"),
-        Evidence(name="host's own work", value=own_work_ms(steps), unit="ms/step", source="trace"),
-        Evidence(name="device busy", value=steps.device_busy_ms, unit="ms/step", source="trace"),
+        Evidence("waits", round(steps.waits, 2), "a step", "trace"),
+        Evidence("waiting", steps.wait_ms, "ms/step", "trace"),
+        Evidence("host's own work", own_work_ms(steps), "ms/step", "trace"),
+        Evidence("device busy", steps.device_busy_ms, "ms/step", "trace"),
         *(
             Evidence(
-                name=f"waits in {each.function}",
-                value=round(each.share, 3),
-                unit="share",
-                source=place(each.file, each.line),
+                f"waits in {each.function}",
+                round(each.share, 3),
+                "share",
+                place(each.file, each.line),
             )
             for each in steps.wait_places
         ),
@@ -150,7 +148,7 @@ def facts(steps: Steps) -> list[Evidence]:
 def fix(observation: Observation) -> Fix:
     """Read more rarely."""
     workload = observation.target.workload
-    if workload is not None and 0 < workload.training.log_every < 10:
+    if workload is not None and 0 < workload.training.log_every < RARELY:
         return Fix(
             summary=f"read the loss every {RARELY} steps",
             how=f"[training] log_every = {RARELY}",

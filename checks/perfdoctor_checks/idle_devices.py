@@ -40,13 +40,13 @@ from perfdoctor import (
     not_applicable,
     not_measured,
     ok,
+    on_cpu,
     set_variables,
 )
+from perfdoctor_checks._limits import LIMIT_OF_DEVICES, SLIGHT
 
 ID = "idle-devices"
 NEEDS = ("backend", "steps")
-IDLE = 0.05
-"""Of what the busiest device does: copies and a sum now and then reach that."""
 UNEQUAL = 2.0
 """Times: a pipeline's stages differ by less if they were cut with care."""
 FLAG = re.compile(r"--xla_force_host_platform_device_count=\S*")
@@ -62,18 +62,18 @@ def check(observation: Observation) -> Outcome:
     if busiest <= 0:
         return not_measured("the trace does not tell which device computes")
     evidence = [
-        Evidence(name=f"device {each.id} busy", value=round(share, 3), unit="share", source="trace")
+        Evidence(f"device {each.id} busy", round(share, 3), "share", "trace")
         for each, share in zip(devices, shares, strict=False)
     ]
-    idle = [each for each, share in enumerate(shares) if share < IDLE * busiest]
+    idle = [each for each, share in enumerate(shares) if share < SLIGHT * busiest]
     idle = [each for each in idle if not taken(observation, each)]
-    if needed(observation.backend).platform == "cpu":
-        return on_cpu(observation, evidence, idle)
+    if on_cpu(observation):
+        return cut_cpu(observation, evidence, idle)
     if idle:
         at_work = len(shares) - len(idle)
         summary = f"{at_work} of {len(shares)} devices at work, the others idle"
         return hint(summary, evidence, [split(observation, len(shares))])
-    working = [share for share in shares if share >= IDLE * busiest]
+    working = [share for share in shares if share >= SLIGHT * busiest]
     if busiest > UNEQUAL * min(working):
         summary = f"one device computes {busiest:.0%} of the time, another {min(working):.0%}"
         return hint(summary, evidence, [evenly()])
@@ -94,7 +94,7 @@ def taken(observation: Observation, device: int) -> bool:
     return len(gpus) == len(needed(observation.backend).devices) and bool(gpus[device].processes)
 
 
-def on_cpu(observation: Observation, evidence: list[Evidence], idle: list[int]) -> Outcome:
+def cut_cpu(observation: Observation, evidence: list[Evidence], idle: list[int]) -> Outcome:
     """Devices that share the same cores: well only where all are used, and no more than cores."""
     count, cores = len(needed(observation.backend).devices), observation.host.usable_cores
     if not idle and count <= max(1.0, cores):
@@ -149,7 +149,7 @@ def can_split(workload: Workload, count: int) -> bool:
     """Whether the reference loop can share its batches among so many devices."""
     training = workload.training
     plain = training.jit and training.schedule == "constant" and not training.state_on_host
-    divides = training.batch_size % count == 0 and count <= 4_096
+    divides = training.batch_size % count == 0 and count <= LIMIT_OF_DEVICES
     trains = workload.inference.clients == 0
     return plain and divides and trains and training.devices != count
 

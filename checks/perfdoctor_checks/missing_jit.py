@@ -44,61 +44,19 @@ from perfdoctor import (
     Observation,
     Outcome,
     Steps,
-    estimated,
     issue,
     needed,
     not_applicable,
     not_measured,
     ok,
     place,
+    spared,
 )
+from perfdoctor_checks._limits import GOES_ON_S, HANDFUL, LEAST_SHARE, MOSTLY, SLIGHT
+from perfdoctor_checks._operations import loose, saved_by_fusion_ms, unfused
 
 ID = "missing-jit"
 NEEDS = ("compiles",)
-AGAIN, GOES_ON_S = 8, 5.0
-"""Compilations of JAX's own control flow, and the time over which they lie where no steps were
-told, from which on it is compiled in each step: as the observer takes a function for one that is
-compiled again and again."""
-MANY = 9
-"""Dispatches a step: one to eight jitted functions are a style (accumulation, actor and critic)."""
-LEAST_SHARE = 0.03
-"""Of the step, in which the device waits for the dispatching: below, what else lies between the
-calls is work that jit would not save. 0.01 in flax's PPO, whose games are played there; all ill
-scripts of tests/clinic are told by what is not fused, before this is asked."""
-FEWEST_MS = 1e-9
-WHOLE = 0.05
-"""Of the bytes that a step moves: a function that is no single operation and does so much of the
-work is a jitted whole, however often it is called (the policy of an actor, 74 times a step)."""
-DISPATCHED = 0.99
-"""Of what is lost between calls; what remains is the dispatch of one function: of six scripts of
-tests/clinic 1.5 % of it in nnx_vision, next to nothing in the others."""
-LEAST_UNFUSED, FUSED = 0.1, 0.9
-"""Of the bytes; of the time of single operations what a fused program saves, where only their bytes
-are known."""
-LIGHT, HEAVY = 0.95, 0.5
-"""The same where their time is known: of elementwise operations, which fuse into their neighbours;
-and of products, which then need no fresh memory. The latter was chosen by haiku_vae of tests/clinic
-(about a half); small products, as in gan, gain more."""
-OFTEN = 0.5
-"""Of the steps: if fewer end in a wait, a jitted step hides the loading behind it."""
-NAMES = """
-abs add argmax argmin argsort bernoulli bitwise_and broadcast_in_dim broadcast_to cholesky clip
-concatenate conv_general_dilated convert_element_type copy cos cross cumprod cumsum diag divide dot
-dot_general dynamic_slice dynamic_update_slice einsum equal erf exp expand_dims expm1 fft flip floor
-floor_divide gather gelu greater greater_equal gumbel imag inner integer_pow less less_equal log
-log1p log_softmax logistic logsumexp matmul max maximum mean min minimum mod moveaxis mul multiply
-neg negative norm normal not_equal one_hot outer pad pow power prod real reduce_max reduce_min
-reduce_sum reduce_window_sum relu remainder repeat reshape roll round rsqrt scatter scatter_add
-select_n sigmoid sign silu sin sinh softmax softplus solve sort split sqrt square squeeze stack std
-sub subtract sum swapaxes take take_along_axis tanh tensordot tile top_k trace transpose
-tree_bias_correction triangular_solve true_divide uniform unstack var vdot where
-"""
-OPERATIONS = frozenset(NAMES.split())
-"""Functions of JAX that, called outside of `jit`, are programs of their own: those that do work."""
-PRODUCTS = frozenset(
-    ("conv_general_dilated", "dot", "dot_general", "einsum", "inner", "matmul", "tensordot", "vdot")
-)
-"""Those that are work of their own in a fused program too."""
 
 
 def check(observation: Observation) -> Outcome:
@@ -115,13 +73,13 @@ def check(observation: Observation) -> Outcome:
     steps = observation.steps
     evidence = facts(steps)
     calls = f"{steps.dispatches:.3g} jitted call{'s' * (round(steps.dispatches) != 1)} a step"
-    if loose(steps) * steps.dispatches < MANY:
+    if loose(steps) * steps.dispatches <= HANDFUL:
         return ok(calls, *evidence)
-    if unfused(steps) >= LEAST_UNFUSED:
+    if unfused(steps) >= SLIGHT:
         return not_fused(observation, steps, evidence)
     if dispatching_ms(steps) < LEAST_SHARE * steps.time_ms:
         return ok(f"{calls}, whose dispatch the device hardly waits for", *evidence)
-    share = lost_ms(steps) / max(steps.time_ms, FEWEST_MS)
+    share = lost_ms(steps) / steps.time_ms if steps.time_ms > 0 else 0.0
     summary = (
         f"{steps.dispatches:.0f} dispatches a step: it is not jitted as a whole, and the device "
         f"idles {min(1.0, share):.0%} of the time between them{where(steps)}"
@@ -136,97 +94,49 @@ def compiled_again(compiles: Sequence[Compile], steps: Steps | None) -> list[Com
     counts = Counter(each.function for each in compiles if each.is_control_flow)
     worst, count = max(counts.items(), key=lambda each: each[1], default=("", 0))
     again = [each for each in compiles if each.function == worst]
-    if count < AGAIN:
+    if count < HANDFUL:
         return []
     if steps is not None:
         begin_s, end_s = steps.began_s, steps.began_s + steps.window_s
         inside = [each for each in again if begin_s <= each.at_s <= end_s]
         return inside if len(inside) > 1 else []
-    goes_on = again[-1].at_s - again[0].at_s >= GOES_ON_S and again[-1] in compiles[-AGAIN:]
+    goes_on = again[-1].at_s - again[0].at_s >= GOES_ON_S and again[-1] in compiles[-HANDFUL:]
     return again[len(again) // 2 :] if goes_on else []
 
 
 def compiles_its_loops(observation: Observation, again: Sequence[Compile]) -> Outcome:
     """What they take is lost; what the operations around them lose besides is not known."""
-    span_s = max(again[-1].at_s - again[0].at_s, FEWEST_MS)
-    share = min(0.98, sum(each.seconds for each in again[1:]) / span_s)
+    lost_s = sum(each.seconds for each in again[1:])
+    span_s = max(again[-1].at_s - again[0].at_s, lost_s)
     evidence = Evidence(
-        name=f"compilations of {again[0].function}",
-        value=len(again),
-        unit=f"in {span_s:.1f} s",
-        source="jax.monitoring",
+        f"compilations of {again[0].function}", len(again), f"in {span_s:.1f} s", "jax.monitoring"
     )
     summary = (
         f"{again[0].function} was compiled {len(again)} times in {span_s:.1f} s: outside of a "
         "jitted function each call compiles it, and all around it runs operation by operation"
     )
-    gain = estimated(1 / (1 - share), 1 / (1 - share / 2), 2 / (1 - share))
+    gain = spared(span_s, lost_s, lost_s / 2, span_s)
     return issue(summary, [evidence], [fix(observation)], gain)
-
-
-def unfused(steps: Steps) -> float:
-    """Of the device's work, the share of single operations: XLA could not fuse them. By their time
-    where it is told, else by the bytes that they move.
-    """
-    single = {name for name in steps.work | steps.work_ms if is_operation(name)}
-    if not steps.work_ms:
-        return sum(steps.work.get(name, 0.0) for name in single)
-    single_ms = sum(steps.work_ms.get(name, 0.0) for name in single)
-    return single_ms / max(steps.device_busy_ms, FEWEST_MS)
 
 
 def not_fused(observation: Observation, steps: Steps, evidence: list[Evidence]) -> Outcome:
     """Whether the device is busy or not: each operation reads and writes all its arrays."""
     share, source = unfused(steps), "trace" if steps.work_ms else "XLA's bytes"
-    told = Evidence(
-        name="single operations", value=round(share, 2), unit="of the device's work", source=source
-    )
+    told = Evidence("single operations", round(share, 2), "of the device's work", source)
     summary = (
         f"{steps.dispatches:.0f} dispatches a step: it is not jitted as a whole, and {share:.0%} "
         f"of the device's work are single operations that XLA can't fuse{where(steps)}"
     )
     fused_ms = saved_by_fusion_ms(steps)
     left_ms = max(0.0, steps.device_busy_ms - fused_ms)
-    hidden_ms = min(left_ms, steps.exposed_etl_ms) if steps.synchronized < OFTEN else 0.0
-    gain = estimated(
-        without(steps, fused_ms + DISPATCHED * lost_ms(steps) + hidden_ms),
-        without(steps, (fused_ms + lost_ms(steps)) / 2),
-        without(steps, share * steps.device_busy_ms + lost_ms(steps) + hidden_ms),
+    hidden_ms = min(left_ms, steps.exposed_etl_ms) if steps.synchronized < MOSTLY else 0.0
+    gain = spared(
+        steps.time_ms,
+        fused_ms + lost_ms(steps) + hidden_ms,
+        (fused_ms + lost_ms(steps)) / 2,
+        share * steps.device_busy_ms + lost_ms(steps) + hidden_ms,
     )
     return issue(summary, [*evidence, told], [fix(observation)], gain)
-
-
-def saved_by_fusion_ms(steps: Steps) -> float:
-    """Of the device's work, what a step that is one program does not need."""
-    if not steps.work_ms:
-        return FUSED * unfused(steps) * steps.device_busy_ms
-    return sum(
-        each_ms * (HEAVY if name.removeprefix("_") in PRODUCTS else LIGHT)
-        for name, each_ms in steps.work_ms.items()
-        if is_operation(name)
-    )
-
-
-def without(steps: Steps, saved_ms: float) -> float:
-    """The speedup if a step took so much less."""
-    whole_ms = max(steps.time_ms, FEWEST_MS)
-    return 1 / (1 - min(0.98, saved_ms / whole_ms))
-
-
-def loose(steps: Steps) -> float:
-    """Of the calls, the share that are no jitted wholes."""
-    whole = sum(calls for name, calls in steps.calls.items() if is_whole(name, steps))
-    return max(0.0, 1 - whole / max(1.0, steps.dispatches))
-
-
-def is_operation(name: str) -> bool:
-    """Whether it is a function of JAX's, or what one is made of."""
-    return name.removeprefix("_") in OPERATIONS
-
-
-def is_whole(name: str, steps: Steps) -> bool:
-    """Whether a jitted function does a good part of the step's work at once."""
-    return not is_operation(name) and steps.work.get(name, 0.0) >= WHOLE
 
 
 def dispatching_ms(steps: Steps) -> float:
@@ -241,14 +151,8 @@ def lost_ms(steps: Steps) -> float:
 
 def jitted(steps: Steps) -> Gain:
     """Without the dispatching, and most of the Python between; fusion comes on top."""
-    whole_ms = max(steps.time_ms, FEWEST_MS)
-    lost = min(0.99, lost_ms(steps) / whole_ms)
-    dispatching = min(lost, dispatching_ms(steps) / whole_ms)
-    return estimated(
-        speedup=1 / (1 - lost * DISPATCHED),
-        low=1 / (1 - dispatching * 0.75),
-        high=2 / (1 - lost),
-    )
+    most_ms = (steps.time_ms + lost_ms(steps)) / 2
+    return spared(steps.time_ms, lost_ms(steps), dispatching_ms(steps) / 2, most_ms)
 
 
 def where(steps: Steps) -> str:
@@ -262,19 +166,10 @@ def where(steps: Steps) -> str:
 def facts(steps: Steps) -> list[Evidence]:
     """What the finding rests on."""
     return [
-        Evidence(
-            name="dispatches", value=round(steps.dispatches, 1), unit="a step", source="trace"
-        ),
-        Evidence(
-            name="dispatch, device idle",
-            value=steps.exposed_dispatch_ms,
-            unit="ms/step",
-            source="trace",
-        ),
-        Evidence(
-            name="Python, device idle", value=steps.exposed_other_ms, unit="ms/step", source="trace"
-        ),
-        Evidence(name="device busy", value=steps.device_busy_ms, unit="ms/step", source="trace"),
+        Evidence("dispatches", round(steps.dispatches, 1), "a step", "trace"),
+        Evidence("dispatch, device idle", steps.exposed_dispatch_ms, "ms/step", "trace"),
+        Evidence("Python, device idle", steps.exposed_other_ms, "ms/step", "trace"),
+        Evidence("device busy", steps.device_busy_ms, "ms/step", "trace"),
     ]
 
 

@@ -39,18 +39,15 @@ from perfdoctor import (
     hint,
     needed,
     ok,
+    on_cpu,
     set_variables,
 )
+from perfdoctor_checks._limits import FORCED_SWITCHES, LIMIT_OF_WORKERS, SEVERAL
 
 ID = "omp-threads"
 NEEDS = ("threads",)
 POOL = "tf_XLAEigen"
-OFTEN = 200
-"""Forced switches a second and core: near what the kernel's time slices of 3 ms allow at most."""
-OVERSUBSCRIBED = 4
-"""Running threads for each core: a few workers with a thread or two of their own reach less."""
 VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-MOST_WORKERS = 256
 Reason = tuple[str, Fix]
 
 
@@ -73,13 +70,9 @@ def check(observation: Observation) -> Outcome:
 def here(observation: Observation) -> list[Evidence]:
     """The cores, and the variables that size the pools."""
     host, env = observation.host, observation.environment
-    cores = Evidence(
-        name="cores", value=host.usable_cores, unit="usable", source="affinity and quota"
-    )
+    cores = Evidence("cores", host.usable_cores, "usable", "affinity and quota")
     names = ("NPROC", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    return [cores] + [
-        Evidence(name=name, value=env.get(name), unit="", source="environment") for name in names
-    ]
+    return [cores] + [Evidence(name, env.get(name), "", "environment") for name in names]
 
 
 def pool_of(threads: Threads) -> int:
@@ -91,8 +84,8 @@ def affinity(observation: Observation) -> list[Reason]:
     """Fewer cores than the machine has, where the training computes on them; a trial tells whether
     it may have the others, and what they are worth.
     """
-    host, backend = observation.host, observation.backend
-    if backend is None or backend.platform != "cpu" or observation.target.kind != "script":
+    host = observation.host
+    if not on_cpu(observation) or observation.target.kind != "script":
         return []
     if host.affinity_cores >= host.logical_cores or host.quota_cores is not None:
         return []
@@ -137,7 +130,7 @@ def workers(observation: Observation) -> list[Reason]:
     cores, workload = observation.host.usable_cores, observation.target.workload
     if workload is None or workload.data.workers <= math.ceil(cores):
         return []
-    allowed = min(MOST_WORKERS, max(1, int(cores)))
+    allowed = min(LIMIT_OF_WORKERS, max(1, int(cores)))
     fix = Fix(
         summary="as many data workers as cores",
         how=f"[data] workers = {allowed}",
@@ -150,11 +143,11 @@ def numerics(observation: Observation, threads: Threads) -> list[Reason]:
     """Pools of BLAS and OpenMP in every process, where they compete."""
     cores, env = observation.host.usable_cores, observation.environment
     largest = max(threads.pools, key=lambda pool: pool.threads, default=None)
-    if largest is None or threads.forced_switches < OFTEN * max(1.0, cores):
+    if largest is None or threads.forced_switches < FORCED_SWITCHES * max(1.0, cores):
         return []
     ran = threads.child_threads if threads.children else threads.ran - pool_of(threads)
     wanted = largest.threads * max(1, threads.children)
-    if min(wanted, ran) < OVERSUBSCRIBED * cores or env.get(VARIABLES[0]) == "1":
+    if min(wanted, ran) < SEVERAL * cores or env.get(VARIABLES[0]) == "1":
         return []
     change: dict[str, str | None] = {
         name: "1" for name in VARIABLES if name == VARIABLES[0] or name in env
@@ -174,31 +167,24 @@ def facts(observation: Observation, threads: Threads) -> list[Evidence]:
     """Cores, pools, processes, forced switches, and the variables."""
     host, tasks = observation.host, "/proc/<pid>/task"
     found = [
-        Evidence(name="cores", value=host.usable_cores, unit="cores", source="affinity and quota"),
-        Evidence(
-            name="XLA's threads", value=pool_of(threads), unit="threads", source=f"{tasks}/*/comm"
-        ),
+        Evidence("cores", host.usable_cores, "cores", "affinity and quota"),
+        Evidence("XLA's threads", pool_of(threads), "threads", f"{tasks}/*/comm"),
         *(
-            Evidence(name=pool.library, value=pool.threads, unit="threads", source="threadpoolctl")
+            Evidence(pool.library, pool.threads, "threads", "threadpoolctl")
             for pool in threads.pools
         ),
-        Evidence(name="threads that ran", value=threads.ran, unit="threads", source=tasks),
-        Evidence(name="other processes", value=threads.children, unit="processes", source="psutil"),
+        Evidence("threads that ran", threads.ran, "threads", tasks),
+        Evidence("other processes", threads.children, "processes", "psutil"),
+        Evidence("their threads that ran", threads.child_threads, "threads", tasks),
         Evidence(
-            name="their threads that ran",
-            value=threads.child_threads,
-            unit="threads",
-            source=tasks,
-        ),
-        Evidence(
-            name="forced switches",
-            value=round(threads.forced_switches, 1),
-            unit="per second",
-            source="nonvoluntary_ctxt_switches",
+            "forced switches",
+            round(threads.forced_switches, 1),
+            "per second",
+            "nonvoluntary_ctxt_switches",
         ),
     ]
     return found + [
-        Evidence(name=name, value=observation.environment[name], unit="", source="environment")
+        Evidence(name, observation.environment[name], "", "environment")
         for name in ("NPROC", *VARIABLES)
         if name in observation.environment
     ]

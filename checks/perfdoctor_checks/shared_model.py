@@ -28,6 +28,8 @@ References
 Deeplearning4j, "Performance debugging", step 7: several threads through one model.
 """
 
+import math
+
 from perfdoctor import (
     Change,
     Evidence,
@@ -42,19 +44,12 @@ from perfdoctor import (
     needed,
     not_applicable,
     ok,
+    on_cpu,
 )
+from perfdoctor_checks._limits import HANDFUL, MOSTLY, SLIGHT
 
 ID = "shared-model"
 NEEDS = ("steps",)
-LARGEST_SMALL = 8
-"""Examples a call: larger batches fill a device by themselves."""
-AT_WORK = 0.5
-"""Cores or devices busy on average: below, the threads sleep more than they compute."""
-HANDLING = 0.1
-"""Of the rest: what is done for each request all the same; a guess, on the low side in the two
-programs that were measured (the reference loop, and serving of tests/clinic)."""
-LEAST_SURE = 1.1
-"""Where even the low end gains so much; the count of threads that meet is rough."""
 
 
 def check(observation: Observation) -> Outcome:
@@ -63,17 +58,17 @@ def check(observation: Observation) -> Outcome:
     if steps.threads < 2:
         return not_applicable(f"one thread calls {steps.function}()")
     evidence = facts(steps)
-    if steps.batch_size is not None and steps.batch_size > LARGEST_SMALL:
+    if steps.batch_size is not None and steps.batch_size > HANDFUL:
         batch = f"{steps.batch_size} examples a call"
         return ok(f"{steps.threads} threads share {steps.function}(), {batch}", *evidence)
-    if max(steps.cpu_ms, steps.device_busy_ms) < AT_WORK * steps.time_ms:
+    if max(steps.cpu_ms, steps.device_busy_ms) < MOSTLY * steps.time_ms:
         return ok(f"{steps.threads} threads share {steps.function}() and rarely meet", *evidence)
     size = f" with {steps.batch_size} examples each" if steps.batch_size else ""
     seen = f": a thread waits {steps.call_ms:.2f} ms for its turn and its answer"
     summary = f"{steps.threads} threads call {steps.function}() at once{size}"
     summary += seen if steps.call_ms > 0 else ""
     gain = together(observation, steps)
-    if gain is None or gain.low < LEAST_SURE:
+    if gain is None or gain.low < 1 + SLIGHT:
         return hint(summary, evidence, fixes(observation))
     return issue(summary, evidence, fixes(observation), gain)
 
@@ -82,23 +77,21 @@ def together(observation: Observation, steps: Steps) -> Gain | None:
     """If one call computed the requests of all threads; None where XLA's count can't tell.
 
     A call for n threads takes what one takes now, and n - 1 times what grows with the requests:
-    their arithmetic, what is done while the device idles, and some of the rest; at the low end half
-    of the rest, and half of what that gains.
+    their arithmetic and what is done while the device idles. At the low end half of the rest grows
+    too, and half of what that gains is counted; the likely gain lies in the middle of both.
     """
-    account, backend = observation.executable, observation.backend
-    on_cpu = backend is not None and backend.platform == "cpu"
-    if account is None or not account.flops or not on_cpu:
+    account = observation.executable
+    if account is None or not account.flops or not on_cpu(observation) or steps.time_ms <= 0:
         return None
-    time_ms = max(steps.time_ms, 1e-9)
     arithmetic_ms = observation.host.arithmetic_ms(account.flops)
-    idle_ms = max(0.0, time_ms - steps.device_busy_ms)
-    certain = min(1.0, (arithmetic_ms + idle_ms) / time_ms)
+    idle_ms = max(0.0, steps.time_ms - steps.device_busy_ms)
+    certain = min(1.0, (arithmetic_ms + idle_ms) / steps.time_ms)
 
     def shared(growing: float) -> float:
         return max(1.0, steps.threads / (1 + (steps.threads - 1) * growing))
 
-    low, likely = shared((1 + certain) / 2), shared(certain + HANDLING * (1 - certain))
-    return estimated(likely, 1 + (low - 1) / 2, float(steps.threads))
+    low, high = 1 + (shared((1 + certain) / 2) - 1) / 2, shared(certain)
+    return estimated(math.sqrt(low * high), low, float(steps.threads))
 
 
 def facts(steps: Steps) -> list[Evidence]:
@@ -106,16 +99,13 @@ def facts(steps: Steps) -> list[Evidence]:
     trace = "trace"
     rate = 1e3 / steps.time_ms if steps.time_ms > 0 else None
     return [
-        Evidence(name="threads that call", value=steps.threads, unit="threads", source=trace),
-        Evidence(name="calls", value=rate, unit="calls/s", source="step times"),
-        Evidence(name="latency of a call", value=steps.call_ms, unit="ms", source=trace),
-        Evidence(name="device, a call", value=steps.device_busy_ms, unit="ms", source=trace),
-        Evidence(name="CPU time, a call", value=steps.cpu_ms, unit="ms", source="/proc/<pid>/stat"),
+        Evidence("threads that call", steps.threads, "threads", trace),
+        Evidence("calls", rate, "calls/s", "step times"),
+        Evidence("latency of a call", steps.call_ms, "ms", trace),
+        Evidence("device, a call", steps.device_busy_ms, "ms", trace),
+        Evidence("CPU time, a call", steps.cpu_ms, "ms", "/proc/<pid>/stat"),
         Evidence(
-            name="examples a call",
-            value=steps.batch_size,
-            unit="examples",
-            source="leading size of the data arguments",
+            "examples a call", steps.batch_size, "examples", "leading size of the data arguments"
         ),
     ]
 

@@ -37,23 +37,16 @@ from perfdoctor import (
     Load,
     Observation,
     Outcome,
-    estimated,
     hint,
     issue,
     needed,
     ok,
+    spared,
 )
+from perfdoctor_checks._limits import CLOCK, LEAST_SHARE, MOSTLY, SLIGHT
 
 ID = "throttling"
 NEEDS = ("load", "steps")
-LEAST_SHARE = 0.01
-"""Of the window, a core's time held back: below, a burst met the end of a period."""
-WELL_BELOW = 0.6
-"""Of the CPU's highest clock: with all cores busy a server's turbo falls to two thirds."""
-NEARLY = 0.9
-"""Of the GPU's highest clock: what lies above is not worth a word."""
-BUSY_CORES = 0.5
-"""Below, the governor has no reason to raise the clock."""
 HEAT = ("hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown")
 POWER = ("sw_power_cap",)
 
@@ -65,7 +58,7 @@ def check(observation: Observation) -> Outcome:
     if held_cores(load) / cores(host) >= LEAST_SHARE:
         return issue(quota_summary(load, host), evidence, [quota_fix(host)], more_cores(load, host))
     slowed = min(gpus(observation), key=clock_share, default=None)
-    if slowed is not None and clock_share(slowed) < NEARLY:
+    if slowed is not None and clock_share(slowed) < 1 - SLIGHT:
         return slow_gpu(observation, slowed, evidence)
     if host.governor == "powersave" and slow_cpu(load, host):
         summary = (
@@ -87,36 +80,37 @@ def cores(host: Host) -> int:
 
 def held_cores(load: Load) -> float:
     """Core time that the quota held back over wall time."""
-    return max(0.0, load.throttled_ms or 0.0) / 1e3 / max(load.seconds, 1e-9)
+    return held_ms(load) / 1e3
+
+
+def held_ms(load: Load) -> float:
+    """The same in ms a second."""
+    return max(0.0, load.throttled_ms or 0.0) / load.seconds if load.seconds > 0 else 0.0
 
 
 def quota_summary(load: Load, host: Host) -> str:
     """Whose limit, and how much it took."""
     quota = "" if host.quota_cores is None else f" of {host.quota_cores:g} cores"
-    held_ms = (load.throttled_ms or 0.0) / max(load.seconds, 1e-9)
     return (
-        f"the CPU quota{quota} holds the training back: {held_ms:.0f} ms of core time a second, "
-        f"beside {load.own_cores:.1f} cores used"
+        f"the CPU quota{quota} holds the training back: {held_ms(load):.0f} ms of core time a "
+        f"second, beside {load.own_cores:.1f} cores used"
     )
 
 
 def more_cores(load: Load, host: Host) -> Gain:
     """If what was held back had run: at least its share of all CPUs, at most all of one."""
     held = held_cores(load)
-    low = 1 / (1 - min(0.95, held / cores(host)))
-    high = max(low, 1 / (1 - min(0.95, held)))
-    wanted = min(float(cores(host)), load.own_cores + held) / max(load.own_cores, 1e-9)
-    return estimated(speedup=min(high, max(low, wanted)), low=low, high=high)
+    wanted = min(float(cores(host)), load.own_cores + held)
+    likely = min(held, max(held / cores(host), 1 - load.own_cores / wanted)) if wanted else held
+    return spared(1.0, likely, held / cores(host), held)
 
 
 def quota_fix(host: Host) -> Fix:
     """Nothing that the program could do by itself."""
-    quota = max(1, round(host.quota_cores or 1))
-    return Fix(
-        summary="raise the CPU quota, or start no more threads than it allows",
-        how=f"docker run --cpus={cores(host)} …, or resources.limits.cpu in Kubernetes; "
-        f"else: taskset -c 0-{quota - 1} python …",
-    )
+    last = max(1, round(host.quota_cores or 1)) - 1
+    raised = f"docker run --cpus={cores(host)} …, or resources.limits.cpu in Kubernetes"
+    summary = "raise the CPU quota, or start no more threads than it allows"
+    return Fix(summary=summary, how=f"{raised}; else: taskset -c 0-{last} python …")
 
 
 def gpus(observation: Observation) -> list[Gpu]:
@@ -156,64 +150,53 @@ def slow_gpu(observation: Observation, gpu: Gpu, evidence: list[Evidence]) -> Ou
         summary="cool the GPU: fans, air flow, dust; or its power supply",
         how=f"nvidia-smi -i {gpu.index} -q -d PERFORMANCE,TEMPERATURE",
     )
-    steps = observation.steps
-    if steps is None:
-        return hint(summary, evidence, [cooler])
-    busy = min(1.0, max(0.0, steps.device_busy_ms / max(steps.time_ms, 1e-9)))
-    lost = 1 - clock_share(gpu)
-    gain = estimated(
-        1 / (1 - 0.98 * busy * lost), 1 / (1 - 0.5 * busy * lost), 1 / (1 - 0.98 * lost)
-    )
+    steps, lost = needed(observation.steps), 1 - clock_share(gpu)
+    lost_ms = lost * steps.device_busy_ms
+    gain = spared(steps.time_ms, lost_ms, lost_ms / 2, lost * steps.time_ms)
     return issue(summary, evidence, [cooler], gain)
 
 
 def here(observation: Observation) -> list[Evidence]:
     """The limits of this machine's CPU and GPUs."""
-    host = observation.host
-    found: list[tuple[str, float | str | None, str, str]] = [
-        ("quota", host.quota_cores, "cores", "cgroup cpu.max"),
-        ("governor", host.governor, "", "scaling_governor"),
-        ("highest clock", host.highest_mhz, "MHz", "cpuinfo_max_freq"),
-    ]
+    return [*limits_of(observation.host), *gpu_facts(observation)]
+
+
+def limits_of(host: Host) -> list[Evidence]:
+    """Of the CPU."""
     return [
-        Evidence(name=name, value=value, unit=unit if value is not None else "", source=source)
-        for name, value, unit, source in found
-    ] + gpu_facts(observation)
+        Evidence("quota", host.quota_cores, "cores", "cgroup cpu.max"),
+        Evidence("governor", host.governor, "", "scaling_governor"),
+        Evidence("highest clock", host.highest_mhz, "MHz", "cpuinfo_max_freq"),
+    ]
 
 
 def slow_cpu(load: Load, host: Host) -> bool:
     """Whether the fastest core is well below what it could be, though there is work for it."""
-    if not load.clock_mhz or not host.highest_mhz or load.own_cores < BUSY_CORES:
+    if not load.clock_mhz or not host.highest_mhz or load.own_cores < MOSTLY:
         return False
-    return load.clock_mhz < WELL_BELOW * host.highest_mhz
+    return load.clock_mhz < CLOCK * host.highest_mhz
 
 
 def cpu_facts(load: Load, host: Host) -> list[Evidence]:
     """What this machine tells of its CPU."""
-    found: list[tuple[str, float | str | None, str, str]] = [
-        ("held back by the quota", load.throttled_ms, "ms of core time", "cgroup cpu.stat"),
-        ("window", load.seconds, "s", "wall time"),
-        ("training", load.own_cores, "cores", "CPU time of its processes"),
-        ("quota", host.quota_cores, "cores", "cgroup cpu.max"),
-        ("governor", host.governor, "", "scaling_governor"),
-        ("clock of the fastest core", load.clock_mhz, "MHz", "scaling_cur_freq"),
-        ("highest clock", host.highest_mhz, "MHz", "cpuinfo_max_freq"),
+    found = [
+        Evidence("held back by the quota", load.throttled_ms, "ms of core time", "cgroup cpu.stat"),
+        Evidence("window", load.seconds, "s", "wall time"),
+        Evidence("training", load.own_cores, "cores", "CPU time of its processes"),
+        Evidence("clock of the fastest core", load.clock_mhz, "MHz", "scaling_cur_freq"),
+        *limits_of(host),
     ]
-    return [
-        Evidence(name=name, value=value, unit=unit, source=source)
-        for name, value, unit, source in found
-        if value is not None
-    ]
+    return [each for each in found if each.value is not None]
 
 
 def gpu_facts(observation: Observation) -> list[Evidence]:
     """Clock, temperature and reasons of each GPU that is held down."""
     return [
         Evidence(
-            name=f"GPU {gpu.index}",
-            value=gpu.clock_mhz,
-            unit=f"of {gpu.highest_clock_mhz} MHz, {gpu.temperature_c} °C, {gpu.power_w} W",
-            source=f"NVML: {', '.join(gpu.throttle_reasons)}",
+            f"GPU {gpu.index}",
+            gpu.clock_mhz,
+            f"of {gpu.highest_clock_mhz} MHz, {gpu.temperature_c} °C, {gpu.power_w} W",
+            f"NVML: {', '.join(gpu.throttle_reasons)}",
         )
         for gpu in gpus(observation)
     ]

@@ -40,25 +40,17 @@ from perfdoctor import (
     Observation,
     Outcome,
     Steps,
-    estimated,
     hint,
     issue,
     needed,
     not_measured,
     ok,
+    spared,
 )
+from perfdoctor_checks._limits import CACHES, LEAST_SHARE, MIB
 
 ID = "transfers"
 NEEDS = ("steps",)
-MIB = 2**20
-LARGE_BYTES = MIB
-"""In all: less is copied in microseconds."""
-LARGE_CONSTANT_BYTES = 10 * MIB
-"""Smaller ones compile quickly and cost no step time."""
-LEAST_SHARE = 0.01
-"""Of the step: below, what is copied can cost nothing."""
-MOST = 0.98
-"""Of the step: what a fix can save."""
 SHOWN = 3
 
 
@@ -73,7 +65,7 @@ def check(observation: Observation) -> Outcome:
     stale = sorted((leaf for leaf in handed if leaf.role != "new"), key=lambda leaf: -leaf.bytes)
     new_bytes = sum(leaf.bytes for leaf in handed if leaf.role == "new")
     size = sum(leaf.bytes for leaf in stale)
-    if size < LARGE_BYTES:
+    if size < MIB:
         text = f"{len(handed)} host arrays a step, {new_bytes / MIB:.1f} MiB of them new data"
         return constants(observation, evidence) or ok(text, *evidence)
     fetched = any(leaf.role == "state" for leaf in stale)
@@ -107,10 +99,10 @@ def sizes(stale: Sequence[Leaf]) -> list[Evidence]:
     """The largest of them."""
     return [
         Evidence(
-            name=leaf.argument,
-            value=round(leaf.bytes / MIB, 2),
-            unit="MiB",
-            source=f"{leaf.role} {leaf.dtype}{list(leaf.shape)} among the arguments of a call",
+            leaf.argument,
+            round(leaf.bytes / MIB, 2),
+            "MiB",
+            f"{leaf.role} {leaf.dtype}{list(leaf.shape)} among the arguments of a call",
         )
         for leaf in stale[:SHOWN]
     ]
@@ -122,28 +114,23 @@ def at_rest(steps: Steps, share: float, *, fetched: bool) -> Gain:
 
     `share`: of the bytes that are copied, those that need not be.
     """
-    whole_ms = max(steps.time_ms, 1e-9)
-    idle_ms = max(0.0, whole_ms - steps.device_busy_ms)
+    idle_ms = max(0.0, steps.time_ms - steps.device_busy_ms)
     copying_ms = max(0.0, steps.upload_ms) * share
     waiting_ms = max(0.0, steps.exposed_wait_ms) if fetched else 0.0
     handling_ms = max(0.0, steps.exposed_other_ms) if fetched else 0.0
     lost_ms = min(idle_ms, copying_ms + waiting_ms)
     most_ms = max(copying_ms, min(idle_ms, copying_ms + waiting_ms + handling_ms))
-
-    def without(saved_ms: float) -> float:
-        return 1 / (1 - min(MOST, saved_ms / whole_ms))
-
-    return estimated(without(lost_ms), without(lost_ms / 2), without(max(lost_ms, most_ms)))
+    return spared(steps.time_ms, lost_ms, lost_ms / 2, most_ms)
 
 
 def constants(observation: Observation, evidence: list[Evidence]) -> Outcome | None:
     """Large arrays that are part of the program's text."""
     program = observation.program
-    if program is None or program.constant_bytes <= LARGE_CONSTANT_BYTES:
+    if program is None or program.constant_bytes <= CACHES:
         return None
     size = round(program.constant_bytes / MIB, 1)
     text = f"{size:.0f} MiB of constants are part of the program: they cost compile time and memory"
-    constant = Evidence(name="constants", value=size, unit="MiB", source="StableHLO")
+    constant = Evidence("constants", size, "MiB", "StableHLO")
     return hint(text, [*evidence, constant], [AS_ARGUMENT])
 
 
@@ -151,9 +138,9 @@ def facts(steps: Steps) -> list[Evidence]:
     """What is handed over, and what that takes."""
     wait_ms = steps.exposed_wait_ms
     return [
-        Evidence(name="host arrays", value=round(steps.uploads, 1), unit="a step", source="trace"),
-        Evidence(name="copying", value=steps.upload_ms, unit="ms/step", source="trace"),
-        Evidence(name="waiting, device idle", value=wait_ms, unit="ms/step", source="trace"),
+        Evidence("host arrays", round(steps.uploads, 1), "a step", "trace"),
+        Evidence("copying", steps.upload_ms, "ms/step", "trace"),
+        Evidence("waiting, device idle", wait_ms, "ms/step", "trace"),
     ]
 
 

@@ -31,7 +31,6 @@ Deeplearning4j, "Workspaces". JAX, "Buffer donation", "GPU memory allocation". m
 one of the thresholds ends their automatic adjustment.
 """
 
-import math
 import re
 
 from perfdoctor import (
@@ -43,37 +42,20 @@ from perfdoctor import (
     Observation,
     Outcome,
     Program,
-    estimated,
     hint,
     issue,
     needed,
     not_measured,
     ok,
-    set_variables,
+    spared,
 )
+from perfdoctor_checks._allocators import MALLOC, Reason, allocator, in_pieces, on_gpu
+from perfdoctor_checks._limits import FEWEST_OPERATIONS, GOOD_PART, LEAST_SHARE, MIB
 
 ID = "workspaces"
 NEEDS = ("steps",)
-MIB = 2**20
-LEAST_BYTES = MIB
-"""A smaller state fits caches: copying it takes microseconds."""
-MALLOC = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_")
-TUNABLE = re.compile(r"glibc\.malloc\.(mmap_threshold|trim_threshold|top_pad|mmap_max)=")
-GENEROUS = 16 * MIB
-"""Both thresholds above: most buffers stay with the process, which is what a tuner wants."""
-FEWEST_OPERATIONS = 6
-"""A program of fewer is one operation that was called outside of `jax.jit`, not a step."""
-LEAST_SHARE, LARGE_COPY = 0.05, 0.25
-"""Copies matter from this share of the step on, and are of the state if they are so much of it."""
-FRESH, FRESH_HIGH = 1.4, 1.8
-"""Times the copy itself: what it is copied into is fresh memory, which is given back after the step
-(recsys of tests/clinic: 1.4 to 1.7)."""
-PIECES = 4
-"""The largest free block is so many times smaller than what is free: it is in pieces."""
-BITS = re.compile(r"\d+")
 SHAPE = re.compile(r"\b([a-z]+\d+)\[([\d,]*)\]")
 UNUSABLE = "donated buffers were not usable"
-Reason = tuple[str, Fix]
 
 
 def check(observation: Observation) -> Outcome:
@@ -103,67 +85,20 @@ def without_copies(observation: Observation) -> Gain | None:
     """If what is copied were written in place; None if the device does not copy for long.
 
     A step that may not overwrite its state copies what it only changes in part: a table of which
-    a few rows are updated.
+    a few rows are updated. Twice as much at most, for what it is copied into is fresh memory.
     """
     steps = needed(observation.steps)
-    share = steps.copy_ms / max(steps.time_ms, 1e-9)
-    if share < LEAST_SHARE or observation.executable is None:
+    if steps.copy_ms < LEAST_SHARE * steps.time_ms or observation.executable is None:
         return None
-    if observation.executable.copied_bytes < LARGE_COPY * state_bytes(observation):
+    if observation.executable.copied_bytes < GOOD_PART * state_bytes(observation):
         return None
-    likely, least, most = (min(0.95, share * each) for each in (FRESH, 0.5, FRESH_HIGH))
-    return estimated(1 / (1 - likely), 1 / (1 - least), 1 / (1 - most))
+    return spared(steps.time_ms, steps.copy_ms, steps.copy_ms / 2, 2 * steps.copy_ms)
 
 
 def copied(observation: Observation) -> str:
     """How much, and what it takes."""
     steps, compiled = needed(observation.steps), needed(observation.executable)
     return f"the step copies {compiled.copied_bytes / MIB:.0f} MiB in {steps.copy_ms:.1f} ms"
-
-
-def allocator(observation: Observation) -> list[Reason]:
-    """Settings of glibc's malloc, which serves XLA on the CPU."""
-    env = observation.environment
-    if platform(observation) != "cpu" or "malloc" in env.get("LD_PRELOAD", ""):
-        return []
-    names = [name for name in MALLOC if name in env]
-    change: dict[str, str | None] = dict.fromkeys(names)
-    tunables = env.get("GLIBC_TUNABLES", "")
-    parts = [part for part in tunables.split(":") if part and not TUNABLE.match(part)]
-    rest = ":".join(parts)
-    if TUNABLE.search(tunables):
-        change["GLIBC_TUNABLES"] = rest or None
-    thresholds = [env.get(name, "") for name in MALLOC[:2]]
-    generous = all(each.isdigit() and int(each) >= GENEROUS for each in thresholds)
-    if not change or (generous and "GLIBC_TUNABLES" not in change):
-        return []
-    fix = Fix(
-        summary="let malloc adjust its thresholds itself",
-        how=set_variables(observation, change),
-        change=Change(env=change),
-    )
-    return [(f"{', '.join(change)} may give freed buffers back to the kernel at once", fix)]
-
-
-def on_gpu(observation: Observation) -> list[Reason]:
-    """Settings that take the GPU's allocator its pool."""
-    if platform(observation) not in ("gpu", "cuda"):
-        return []
-    env = observation.environment
-    names = []
-    if env.get("XLA_PYTHON_CLIENT_PREALLOCATE", "").lower() in ("false", "0"):
-        names.append("XLA_PYTHON_CLIENT_PREALLOCATE")
-    if env.get("XLA_PYTHON_CLIENT_ALLOCATOR", "").lower() == "platform":
-        names.append("XLA_PYTHON_CLIENT_ALLOCATOR")
-    if not names:
-        return []
-    fix = Fix(
-        summary="let jax keep a pool of the GPU's memory",
-        how=set_variables(observation, dict.fromkeys(names)),
-        change=Change(env=dict.fromkeys(names)),
-    )
-    settings = ", ".join(f"{name}={env[name]}" for name in names)
-    return [(f"{settings}: the GPU's memory is asked for piece by piece", fix)]
 
 
 def not_donated(observation: Observation) -> list[Reason]:
@@ -174,8 +109,8 @@ def not_donated(observation: Observation) -> list[Reason]:
     if sum(program.operations.values()) < FEWEST_OPERATIONS:
         return []
     kept = [argument for argument in state(program) if not argument.donated]
-    size = sum(size_of(argument.shape, argument.dtype) for argument in kept)
-    if size < LEAST_BYTES:
+    size = sum(argument.bytes for argument in kept)
+    if size < MIB:
         return []
     workload = observation.target.workload
     reason = f"{size / MIB:.1f} MiB of state are not donated, so the step holds them twice"
@@ -199,11 +134,11 @@ def unusable(observation: Observation) -> list[Reason]:
     """Donations that JAX warned of, unless they are small."""
     warned = [each for each in observation.messages or () if UNUSABLE in each]
     sizes = [
-        [size_of(tuple(int(n) for n in dims.split(",") if n), kind) for kind, dims in found]
+        [bytes_of(kind, dims) for kind, dims in found]
         for each in warned
         if (found := SHAPE.findall(each))
     ]
-    small = len(sizes) == len(warned) and sum(map(sum, sizes)) < LEAST_BYTES
+    small = len(sizes) == len(warned) and sum(map(sum, sizes)) < MIB
     if not warned or small:
         return []
     size = sum(map(sum, sizes))
@@ -214,26 +149,10 @@ def unusable(observation: Observation) -> list[Reason]:
     return [(f"donated buffers were not usable ({size / MIB:.1f} MiB)", fix)]
 
 
-def in_pieces(observation: Observation) -> list[Reason]:
-    """Devices whose free memory is in small blocks."""
-    for index, device in enumerate(observation.memory.devices if observation.memory else ()):
-        pool, largest = device.pool_bytes or device.limit_bytes, device.largest_free_bytes
-        if pool is None or largest is None:
-            continue
-        free = pool - device.in_use_bytes
-        if free > max(pool // 10, PIECES * largest):
-            text = f"device {index} has {free / MIB:.0f} MiB free, {largest / MIB:.0f} in one piece"
-            fix = Fix(
-                summary="let CUDA's own allocator join the pieces, or preallocate the pool",
-                how="export XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async",
-            )
-            return [(text, fix)]
-    return []
-
-
-def platform(observation: Observation) -> str | None:
-    """What jax computes on, if that is known."""
-    return observation.backend.platform if observation.backend else None
+def bytes_of(dtype: str, dims: str) -> int:
+    """Of an array as a warning writes it."""
+    shape = tuple(int(each) for each in dims.split(",") if each)
+    return Argument(name="", shape=shape, dtype=dtype, donated=True).bytes
 
 
 def state(program: Program) -> list[Argument]:
@@ -246,13 +165,7 @@ def state_bytes(observation: Observation) -> int:
     """Of all arguments that a result replaces."""
     if observation.program is None:
         return 0
-    return sum(size_of(each.shape, each.dtype) for each in state(observation.program))
-
-
-def size_of(shape: tuple[int, ...], dtype: str) -> int:
-    """Bytes of an array; a bool takes one."""
-    bits = BITS.search(dtype)
-    return math.prod(shape) * max(8, int(bits[0]) if bits else 32) // 8
+    return sum(each.bytes for each in state(observation.program))
 
 
 def facts(observation: Observation) -> list[Evidence]:
@@ -260,11 +173,11 @@ def facts(observation: Observation) -> list[Evidence]:
     found = []
     if observation.program is not None:
         value = round(state_bytes(observation) / MIB, 2)
-        found.append(Evidence(name="state", value=value, unit="MiB", source="StableHLO"))
+        found.append(Evidence("state", value, "MiB", "StableHLO"))
     if observation.executable is not None:
         compiled = observation.executable
         found += [
-            Evidence(name=name, value=round(size / MIB, 2), unit="MiB", source=source)
+            Evidence(name, round(size / MIB, 2), "MiB", source)
             for name, size, source in (
                 ("written into donated buffers", compiled.alias_bytes, "memory_analysis"),
                 ("temporary", compiled.temp_bytes, "memory_analysis"),
@@ -275,15 +188,13 @@ def facts(observation: Observation) -> list[Evidence]:
     for name in (*names, "XLA_PYTHON_CLIENT_ALLOCATOR"):
         if name in observation.environment:
             value_ = observation.environment[name]
-            found.append(Evidence(name=name, value=value_, unit="", source="environment"))
+            found.append(Evidence(name, value_, "", "environment"))
     found += [
-        Evidence(name="JAX warned", value=each[:200], unit="", source="warnings")
+        Evidence("JAX warned", each[:200], "", "warnings")
         for each in observation.messages or ()
         if UNUSABLE in each
     ]
     if observation.memory is not None:
         peak = round(observation.memory.peak_rss_bytes / MIB)
-        found.append(Evidence(name="peak memory", value=peak, unit="MiB", source="VmHWM"))
-    return found or [
-        Evidence(name="settings of the allocator", value=0, unit="", source="environment")
-    ]
+        found.append(Evidence("peak memory", peak, "MiB", "VmHWM"))
+    return found or [Evidence("settings of the allocator", 0, "", "environment")]

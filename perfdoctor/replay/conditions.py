@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import msgspec
 
 from perfdoctor.schema.calls import StepCalls
-from perfdoctor.schema.capture import Conditions, Replayed, growth
+from perfdoctor.schema.capture import NO_CALLBACKS, Conditions, Replayed, growth
 from perfdoctor.schema.fix import Scalar
 from perfdoctor.schema.run import Steps
 
@@ -38,14 +38,20 @@ def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program:
     the host; unless it compiles in each step, then that is what it takes. Where the host waits for
     each step it is blocked for as long as that is computed after the call's return, less the work
     that it does before it waits; whatever else blocks it is no matter of the device, and other
-    threads work meanwhile.
+    threads work meanwhile. Of a program whose callbacks are left out, so is what they take in its
+    calls.
     """
     inside = by_itself.inside_cpu_ms
     if not inside or compiles(calls):
         inside = tuple(call.inside_cpu_ms for call in calls.calls)
-    spins = [
-        call.before_cpu_ms + max(0.0, call.inside_cpu_ms - replayed_ms)
+    within = [
+        max(0.0, call.inside_cpu_ms - replayed_ms)
         for call, replayed_ms in zip(calls.calls, inside, strict=True)
+    ]
+    called_back_ms = steps.callback_ms if steps is not None and program == NO_CALLBACKS else 0.0
+    left = max(0.0, 1 - called_back_ms / sum(within)) if sum(within) > 0 else 1.0
+    spins = [
+        call.before_cpu_ms + left * each for call, each in zip(calls.calls, within, strict=True)
     ]
     blocked = [max(0.0, call.before_ms - call.before_cpu_ms) for call in calls.calls]
     idle_ms = max(0.0, sum(blocked) - calls.delayed_ms)

@@ -16,7 +16,15 @@ from perfdoctor.processes import Ward
 from perfdoctor.replay.conditions import alone, changed, compiles, host_of
 from perfdoctor.replay.process import OF_THE_PROCESS, ReplayProcess
 from perfdoctor.schema.calls import Alone
-from perfdoctor.schema.capture import AS_IT_IS, MANIFEST, Capture, Conditions, Replayed, growth
+from perfdoctor.schema.capture import (
+    AS_IT_IS,
+    MANIFEST,
+    NO_CALLBACKS,
+    Capture,
+    Conditions,
+    Replayed,
+    growth,
+)
 from perfdoctor.schema.fix import Change
 from perfdoctor.schema.observation import Observation
 from perfdoctor.trials.change import merged
@@ -37,7 +45,6 @@ with scripts of tests/clinic: 2 to 4 s."""
 NEAR = 0.5
 """An emulated step that takes so much more or less than the observed one gives no estimate either.
 Machines that others use too change by a third from one minute to the next."""
-NO_CALLBACKS = "no-callbacks"
 
 
 @dataclass(frozen=True)

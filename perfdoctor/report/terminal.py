@@ -30,6 +30,15 @@ INKS = {
     "other": ("▞", "blue"),
 }
 """How the parts of a step are drawn."""
+HOST = {
+    "etl": "loading",
+    "gc": "collections",
+    "dispatch": "dispatching the calls",
+    "wait": "waiting for results",
+    "logging": "logging",
+    "other": "other Python",
+}
+"""The host's parts of a step, in words."""
 BASES = {
     "measured": "measured",
     "replayed": "measured on the step alone",
@@ -104,7 +113,7 @@ def sentence(report: Report) -> str:
         if report.steps is None:
             return f"No training steps were measured{why(unseen)}."
         missing = f"; {len(unseen)} checks could not be made" if unseen else ""
-        return f"No cause of slowness found in {len(report.checks)} checks{missing}."
+        return f"No cause of slowness found in {len(report.checks)} checks{missing}.{rest(report)}"
     first = report.findings[0]
     causes = f"{count} cause{'s' * (count > 1)}"
     if first.gain is None:
@@ -117,6 +126,22 @@ def sentence(report: Report) -> str:
         "its fix" if count == 1 else "all fixes together" if report.combined_gain else "the first"
     )
     return f"{speed}{causes}, {which}: {interval(gain)}, {BASES[gain.basis]}."
+
+
+def rest(report: Report) -> str:
+    """Where the time goes that a step takes beside what it takes alone, if no cause explains it."""
+    steps = report.steps
+    if steps is None or not distance(steps):
+        return ""
+    lost_ms = steps["untraced_ms"] - steps["alone_ms"]
+    if lost_ms < WORTH_A_LINE * steps["untraced_ms"]:
+        return ""
+    parts: dict[str, float] = {name: ms for name, ms in steps["parts_ms"].items() if name in HOST}
+    largest = max(parts, key=lambda name: parts[name])
+    return (
+        f" What no check explains: {lost_ms:.3g} ms a step beyond the step alone, the most of it "
+        f"in {HOST[largest]} ({parts[largest]:.3g} ms while the device idles)."
+    )
 
 
 def why(unseen: list[CheckResult]) -> str:

@@ -8,8 +8,9 @@ from perfdoctor.schema.calls import Kind, Role
 
 MANIFEST = "capture.json"
 """Of the folder of a capture, written last."""
-AS_IT_IS = "as-it-is"
-"""The program as the script calls it, among those of a captured call."""
+AS_IT_IS, NO_CALLBACKS = "as-it-is", "no-callbacks"
+"""The program as the script calls it, among those of a captured call; and with zeros in place of
+what its callbacks return, the only one that can be captured where it calls back."""
 
 
 RUNGS = (32, 128)

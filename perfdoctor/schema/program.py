@@ -3,6 +3,7 @@
 Times are in the unit that the field's name says.
 """
 
+import re
 from collections import Counter
 from math import prod
 from typing import Literal
@@ -10,6 +11,8 @@ from typing import Literal
 from msgspec import Struct
 
 from perfdoctor.schema.run import Place
+
+BITS = re.compile(r"\d+")
 
 
 class Argument(Struct, frozen=True, kw_only=True):
@@ -19,6 +22,12 @@ class Argument(Struct, frozen=True, kw_only=True):
     shape: tuple[int, ...]
     dtype: str
     donated: bool
+
+    @property
+    def bytes(self) -> int:
+        """Of the whole array; a bool takes one a piece."""
+        bits = BITS.search(self.dtype)
+        return prod(self.shape) * max(8, int(bits[0]) if bits else 32) // 8
 
 
 class Layer(Struct, frozen=True, kw_only=True):

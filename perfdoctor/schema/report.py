@@ -10,7 +10,7 @@ from perfdoctor.schema.observation import TargetKind
 Kind = Literal["issue", "hint", "ok", "not-applicable", "not-measured", "crashed"]
 
 
-class Evidence(Struct, frozen=True, kw_only=True):
+class Evidence(Struct, frozen=True):
     """One fact that a finding rests on."""
 
     name: str

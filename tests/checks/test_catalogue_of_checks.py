@@ -15,7 +15,11 @@ from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.report import Outcome
 from tests.recorded import FOLDER, recorded
 
-NAMES = [each.name for each in pkgutil.iter_modules(perfdoctor_checks.__path__)]
+NAMES = [
+    each.name
+    for each in pkgutil.iter_modules(perfdoctor_checks.__path__)
+    if not each.name.startswith("_")
+]
 RECORDED = sorted(file.stem for file in FOLDER.glob("*.json"))
 HEADINGS = [
     "What it finds",

@@ -9,6 +9,7 @@ from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.program import Argument, Executable, Layer
 from perfdoctor.schema.surroundings import Backend, Device, Gpu, GpuLibrary
 from perfdoctor_checks import cudnn
+from perfdoctor_checks._cuda import extra
 from tests.checks.soundness import assert_sound
 from tests.recorded import recorded
 
@@ -146,10 +147,10 @@ def test_a_plugin_of_another_version_is_a_hint() -> None:
 
 def test_the_extra_is_the_newest_plugin_or_what_the_driver_runs() -> None:
     both = {**PACKAGES, "jax-cuda13-plugin": "0.10.2"}
-    assert "cuda13" in cudnn.install(on_gpu(packages=both))
-    assert "cuda13" in cudnn.install(on_gpu(packages={}))
+    assert "cuda13" in extra(on_gpu(packages=both))
+    assert "cuda13" in extra(on_gpu(packages={}))
     old = replace(GPU, cuda_driver_version="12.4")
-    assert "cuda12" in cudnn.install(on_gpu(packages={}, gpus=(old,)))
+    assert "cuda12" in extra(on_gpu(packages={}, gpus=(old,)))
 
 
 def test_convolutions_without_cudnn_are_a_hint() -> None:

@@ -9,6 +9,7 @@ from perfdoctor.schema.memory import DeviceMemory, LiveArrays, Memory, MemorySam
 from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.surroundings import Gpu, GpuProcess
 from perfdoctor_checks import memory
+from perfdoctor_checks._growth import rises
 from tests.checks.soundness import assert_sound
 from tests.recorded import recorded
 
@@ -78,8 +79,8 @@ def test_arrays_that_come_and_go_or_come_once_are_no_leak(counts: tuple[int, ...
 
 
 def test_a_leak_beside_arrays_on_their_way_through_a_step_is_one() -> None:
-    assert memory.rises((23, 29, 33, 34, 38, 37, 39))
-    assert not memory.rises((23, 29, 26, 30, 28, 33, 31))
+    assert rises((23, 29, 33, 34, 38, 37, 39))
+    assert not rises((23, 29, 26, 30, 28, 33, 31))
 
 
 def test_a_leak_that_ends_memory_before_the_run_keeps_it_from_running() -> None:

@@ -8,7 +8,7 @@ from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.report import Outcome
 from perfdoctor.schema.run import Compile
 from perfdoctor_checks import recompilation
-from perfdoctor_checks.recompilation import HELD_UP, HELD_UP_HIGH
+from perfdoctor_checks._limits import HELD_UP
 from tests.checks.soundness import assert_sound
 from tests.recorded import recorded
 
@@ -88,14 +88,14 @@ def test_a_workload_without_a_static_schedule_gets_the_general_advice() -> None:
 def test_gain_is_what_the_window_lost() -> None:
     gain = again(SHAPE).gain
     assert gain is not None
-    assert gain.high == pytest.approx(1 + HELD_UP_HIGH * (3 / (3 - 0.9) - 1))
+    assert gain.high == pytest.approx(1 + 2 * (3 / (3 - 0.9) - 1))
 
 
 def test_a_compilation_that_began_before_the_window_counts_in_part() -> None:
     seen = seen_with(*compiled(5, 6, 10.1, 11.5, 12.5))
     gain = recompilation.check(seen).gain
     assert gain is not None
-    assert gain.high == pytest.approx(1 + HELD_UP_HIGH * (3 / (3 - 0.7) - 1))
+    assert gain.high == pytest.approx(1 + 2 * (3 / (3 - 0.7) - 1))
 
 
 def test_steps_that_the_trace_slows_down_lose_more_without_it() -> None:

@@ -94,12 +94,6 @@ def test_finds_a_gpu_that_is_too_hot() -> None:
     assert outcome.summary == "NVIDIA H100 runs at 990 of 1980 MHz: sw_thermal_slowdown"
 
 
-def test_without_steps_heat_is_a_hint() -> None:
-    seen = on_gpu(steps=None)
-    assert throttling.check(seen).kind == "hint"
-    assert_sound(throttling.check(seen), seen)
-
-
 def test_a_power_limit_may_be_meant() -> None:
     seen = on_gpu(replace(HOT, throttle_reasons=("sw_power_cap",), power_limit_w=350.0))
     outcome = throttling.check(seen)

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from perfdoctor.replay.conditions import (
     Host,
@@ -15,7 +16,7 @@ from perfdoctor.replay.conditions import (
     waiting_share,
 )
 from perfdoctor.schema.calls import Call, StepCalls
-from perfdoctor.schema.capture import AS_IT_IS, Conditions, Replayed
+from perfdoctor.schema.capture import AS_IT_IS, NO_CALLBACKS, Conditions, Replayed
 from perfdoctor.schema.run import Steps
 
 times = st.floats(0, 1e3)
@@ -238,3 +239,16 @@ def test_a_host_never_works_more_than_it_was_seen_to(
     assert whole_ms(found) == pytest.approx(cpu_ms)
     assert min(*found.spin_ms, *found.sleep_ms, found.overlap_ms) >= 0
     assert sum(found.sleep_ms) <= blocked_ms * (1 + 1e-9) + 1e-9
+
+
+@pytest.mark.parametrize(("called_back_ms", "left_ms"), [(0.0, 5.0), (2.0, 3.0), (9.0, 0.0)])
+def test_what_callbacks_take_in_a_call_is_left_out_with_them(
+    called_back_ms: float, left_ms: float
+) -> None:
+    """A call takes 6 ms of the processor, 1 ms of it without callbacks."""
+    calling = structs.replace(call(1.0, 1.0), inside_cpu_ms=6.0)
+    seen = structs.replace(steps(), callback_ms=called_back_ms)
+    by_itself = Replayed(steps=1, wall_s=0.004, inside_cpu_ms=(1.0,))
+    for program, expected_ms in ((NO_CALLBACKS, left_ms), (AS_IT_IS, 5.0)):
+        host = host_of(observed(calling), seen, by_itself, program)
+        assert host.as_observed.spin_ms == pytest.approx((1.0 + expected_ms,))

@@ -44,6 +44,7 @@ from perfdoctor.schema.calls import Leaf
 from perfdoctor.schema.capture import (
     AS_IT_IS,
     MANIFEST,
+    NO_CALLBACKS,
     RUNGS,
     Capture,
     SavedCall,
@@ -228,7 +229,7 @@ class Capturer:
             wanted[AS_IT_IS] = lambda: closed
         else:
             self._failures[AS_IT_IS] = "it calls back to Python, which can't be exported"
-            wanted["no-callbacks"] = lambda: without_callbacks(closed)
+            wanted[NO_CALLBACKS] = lambda: without_callbacks(closed)
         if is_exact(closed):
             wanted["inexact"] = lambda: with_default_precision(closed)
         if is_wide(closed):

@@ -200,6 +200,11 @@ def readings() -> dict[int, Reading]:
     return {pid: read(pid) for pid in family()}
 
 
+def is_foreign(thread: threading.Thread) -> bool:
+    """Whether a thread was not begun by Python but called it once: XLA's, that ran a callback."""
+    return isinstance(thread, threading._DummyThread)
+
+
 def work_beside(
     before: Mapping[int, Reading], after: Mapping[int, Reading], caller: int, steps: float
 ) -> dict[str, float]:
@@ -212,7 +217,7 @@ def work_beside(
     if start is None or end is None:
         return {}
     grown = {n: ran - start.ran_ns.get(n, 0) for n, ran in end.ran_ns.items()}
-    others = [n for n in python if n not in (calling, ours)]
+    others = [n for n, each in python.items() if n not in (calling, ours) and not is_foreign(each)]
     delayed = end.delayed_ns.get(calling or 0, 0) - start.delayed_ns.get(calling or 0, 0)
     children = sum(
         ran - (before[pid].ran_ns.get(n, 0) if pid in before else 0)

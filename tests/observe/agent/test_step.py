@@ -1,5 +1,6 @@
 """A program in its own threads: its step is timed, probed and saved, and its output is as ever."""
 
+import _thread
 import os
 import subprocess
 import sys
@@ -204,6 +205,32 @@ def test_what_other_threads_and_processes_do_beside() -> None:
     found = work_beside(before, after, caller, steps=2)
     assert found == {"delayed_ms": 1.0, "threads_cpu_ms": 0.0, "children_cpu_ms": 3.0}
     assert work_beside({}, after, caller, 2) == {}
+
+
+def test_threads_that_python_has_not_begun_are_no_work_of_the_programs() -> None:
+    """XLA's own, that has run a callback, computes the step."""
+    native: list[int] = []
+    told, over = threading.Event(), threading.Event()
+
+    def foreign() -> None:
+        native.append(threading.current_thread().native_id or 0)
+        told.set()
+        over.wait()
+
+    _thread.start_new_thread(foreign, ())
+    began = threading.Thread(target=over.wait)
+    began.start()
+    told.wait()
+    try:
+        own, caller = os.getpid(), threading.get_ident()
+        beside = began.native_id or 0
+        before = {own: reading({native[0]: 0, beside: 0})}
+        after = {own: reading({native[0]: 8_000_000, beside: 4_000_000})}
+        found = work_beside(before, after, caller, steps=2)
+    finally:
+        over.set()
+        began.join()
+    assert found["threads_cpu_ms"] == 2.0
 
 
 SCRIPT = """

@@ -1,0 +1,42 @@
+"""Aids for debugging that JAX, XLA and Python know, and what each costs."""
+
+import re
+
+SEARCHED = "the results of each call are fetched and searched"
+LOGGED = "it writes a line for each transfer"
+NO_JIT = "jax_disable_jit"
+"""On while the program trains, it needs no measurement: all that JAX is fast by is off."""
+COSTLY = {
+    "jax_debug_nans": SEARCHED,
+    "jax_debug_infs": SEARCHED,
+    NO_JIT: "nothing is jitted, each operation runs by itself",
+    "jax_debug_key_reuse": "each call with a random key is checked",
+    "jax_disable_most_optimizations": "XLA leaves the program nearly as it is written",
+    "jax_transfer_guard": LOGGED,
+    "jax_transfer_guard_host_to_device": LOGGED,
+    "jax_transfer_guard_device_to_host": LOGGED,
+    "jax_transfer_guard_device_to_device": LOGGED,
+}
+"""Settings that slow each step, and how."""
+WHILE_COMPILING = (
+    "jax_enable_checks",
+    "jax_check_tracer_leaks",
+    "jax_log_compiles",
+    "jax_log_checkpoint_residuals",
+    "jax_distributed_debug",
+    "jax_debug_log_modules",
+)
+"""Settings that cost nothing once everything is compiled."""
+OFF = (False, None, 0, "", "0", "false", "allow", "disallow", "disallow_explicit", "off")
+"""A transfer guard that forbids costs nothing: it raises."""
+SLOW_FLAG = re.compile(
+    r"--xla_(hlo_profile|dump_hlo_(unoptimized_)?snapshots|disable_all_hlo_passes"
+    r"|llvm_disable_expensive_passes)(=(true|1))?|--xla_backend_optimization_level=[012]"
+)
+DUMP_FLAG = re.compile(r"--xla_dump_\w+(=(?!false$|0$).*)?")
+PYTHON = {
+    "PYTHONDEVMODE": re.compile(r".+"),
+    "PYTHONTRACEMALLOC": re.compile(r"[1-9]\d*"),
+    "PYTHONMALLOC": re.compile(r"\w*debug"),
+}
+"""Variables, and the values that switch an aid on."""

@@ -1,0 +1,123 @@
+"""The layers of a step: which there are, and what they take of it."""
+
+import math
+from collections.abc import Sequence
+
+from perfdoctor import Gain, Layer, Observation, Program, Steps, needed, place, spared
+from perfdoctor_checks._limits import CLASSES, DENSE_DEPTH, KERNEL, MOSTLY, USUAL_KERNEL
+
+
+def taken_ms(steps: Steps, program: Program, convolutions: Sequence[Layer]) -> float:
+    """What these take a step: of the time of all convolutions, where any is seen in the trace, else
+    of the device's, by their share of the flops.
+    """
+    if not steps.convolution_ms:  # XLA may call a library under another name
+        return share(program, convolutions) * steps.device_busy_ms
+    everyone = [layer for layer in program.layers if layer.kind == "convolution"]
+    part = share(program, convolutions) / share(program, everyone)
+    return min(1.0, part) * steps.convolution_ms
+
+
+def large_kernels(program: Program) -> list[Layer]:
+    """Convolutions in two dimensions and more."""
+    return [each for each in program.layers if len(each.kernel) > 1 and max(each.kernel) > KERNEL]
+
+
+def share(program: Program, layers: Sequence[Layer]) -> float:
+    """Of the flops of the forward pass."""
+    total = sum(layer.flops for layer in program.layers)
+    return sum(layer.flops for layer in layers) / total if total > 0 else 0.0
+
+
+def named(program: Program, layers: Sequence[Layer]) -> str:
+    """The costliest of them, its line, and the share of them all."""
+    first = max(layers, key=lambda layer: layer.flops)
+    where = f"{first.function}, {place(first.file, first.line)}"
+    return f"({where}, {share(program, layers):.0%} of the forward pass)"
+
+
+def dense_layers(program: Program) -> list[Layer]:
+    """Products with weights, which are arguments of the program."""
+    weights = {tuple(sorted(a.shape[-2:])) for a in program.arguments if len(a.shape) >= 2}
+    return [
+        layer
+        for layer in program.layers
+        if layer.kind == "product" and tuple(sorted((layer.inputs, layer.outputs))) in weights
+    ]
+
+
+def many_classes(observation: Observation, program: Program) -> Layer | None:
+    """A layer with very many outputs that takes most of the step."""
+    wide = [layer for layer in dense_layers(program) if layer.outputs > CLASSES]
+    taking = [each for each in wide if taken_by(observation, program, each) >= MOSTLY]
+    return taking[0] if taking and len(program.layers) > 1 else None
+
+
+def taken_by(observation: Observation, program: Program, layer: Layer) -> float:
+    """Of the device's time: by what its operations took where that is told, else by its flops."""
+    told = observation.executable.axis_shares if observation.executable is not None else {}
+    return told.get(layer.outputs, share(program, [layer]))
+
+
+def too_deep(program: Program) -> list[Layer] | None:
+    """Dense layers with nothing else between, more than the guide has it; no attention, say."""
+    layers = dense_layers(program)
+    alone = len(layers) == len(program.layers) and not program.loops
+    return layers if alone and sum(each.written for each in layers) > DENSE_DEPTH else None
+
+
+def compile_s(observation: Observation) -> float | None:
+    """The longest compilation of the step."""
+    function = needed(observation.program).function
+    found = [each.seconds for each in observation.compiles or () if each.function == function]
+    return max(found, default=None)
+
+
+def within_bounds(observation: Observation, program: Program) -> Gain | None:
+    """If the network kept to the bound that it misses by most."""
+    gains = [small_kernels(observation, program), smaller(observation, program)]
+    told = [gain for gain in gains if gain is not None]
+    return max(told, key=lambda gain: gain.low, default=None)
+
+
+def smaller(observation: Observation, program: Program) -> Gain | None:
+    """With as many classes, or dense layers, as the guide has it: half of what that spares at
+    least, and at most all that the layers take.
+    """
+    steps = observation.steps
+    if steps is None or steps.time_ms <= 0:
+        return None
+    parts: list[tuple[float, float]] = []
+    if (layer := many_classes(observation, program)) is not None:
+        taken = taken_by(observation, program, layer)
+        parts.append((taken, taken * (1 - CLASSES / layer.outputs)))
+    if (layers := too_deep(program)) is not None:
+        taken = share(program, layers)
+        parts.append((taken, taken * (1 - DENSE_DEPTH / sum(each.written for each in layers))))
+    if not parts:
+        return None
+    most, likely = max(parts)
+    busy_ms = min(steps.time_ms, steps.device_busy_ms)
+    return spared(steps.time_ms, busy_ms * likely, busy_ms * likely / 2, busy_ms * most)
+
+
+def small_kernels(observation: Observation, program: Program) -> Gain | None:
+    """If the large kernels were small ones: their work grows with their area.
+
+    At least as if they had the size of the guide's bound, and that helped half as much; most likely
+    as if they were of the usual size, until the step takes no longer than the host's own work.
+    """
+    steps, large = observation.steps, large_kernels(program)
+    if steps is None or not large or share(program, large) < MOSTLY:
+        return None
+    kernel = max(large, key=lambda layer: layer.flops).kernel
+    large_ms = min(steps.time_ms, taken_ms(steps, program, large))
+
+    def saved_ms(size: int) -> float:
+        return large_ms * (1 - min(1.0, math.pow(size, len(kernel)) / math.prod(kernel)))
+
+    # dispatching is no work of the host here: on the CPU it waits for the device too
+    hidden_ms = min(steps.time_ms, steps.wait_ms + steps.dispatch_ms)
+    least_ms = saved_ms(KERNEL) / 2
+    likely_ms = min(saved_ms(USUAL_KERNEL), max(hidden_ms, least_ms))
+    return spared(steps.time_ms, likely_ms, least_ms, saved_ms(1))

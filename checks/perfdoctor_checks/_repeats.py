@@ -1,0 +1,64 @@
+"""Functions that are compiled again, and what that takes of the program's time."""
+
+from collections import defaultdict
+
+from perfdoctor import Compile, Steps
+from perfdoctor_checks._limits import BURST_S, FEW, GOOD_PART, LEAST_SHARE, MOST_SLOWED
+
+Repeats = dict[str, list[Compile]]
+
+
+def repeats_of(compiles: tuple[Compile, ...]) -> Repeats:
+    """By function, all its compilations but the first; control flow outside of any function is a
+    matter of missing-jit.
+    """
+    found: defaultdict[str, list[Compile]] = defaultdict(list)
+    own = [each for each in compiles if not each.is_control_flow]
+    for each in sorted(own, key=lambda one: one.at_s):
+        found[each.function].append(each)
+    return {name: each[1:] for name, each in found.items() if len(each) > 1}
+
+
+def inside(repeats: Repeats, steps: Steps) -> Repeats:
+    """Those that ended in the window."""
+    end_s = steps.began_s + steps.window_s
+    chosen = {
+        name: [one for one in each if steps.began_s <= one.at_s <= end_s]
+        for name, each in repeats.items()
+    }
+    return {name: each for name, each in chosen.items() if each}
+
+
+def recurring(compiles: tuple[Compile, ...], steps: Steps) -> Repeats:
+    """Repeats in the window of functions that keep being compiled."""
+    repeats = repeats_of(compiles)
+    longest_burst_s = max(BURST_S, GOOD_PART * steps.window_s)
+    return {
+        name: each
+        for name, each in inside(repeats, steps).items()
+        if len(repeats[name]) >= FEW
+        and (name == steps.function or each[-1].at_s - each[0].at_s >= longest_burst_s)
+        and spent_s(each, steps) >= LEAST_SHARE * steps.window_s
+    }
+
+
+def spent_s(compiles: list[Compile], steps: Steps) -> float:
+    """Of the window."""
+    return sum(min(each.seconds, each.at_s - steps.began_s) for each in compiles)
+
+
+def share_lost(repeats: list[Compile], within: list[Compile], steps: Steps) -> float:
+    """Of the time that the program takes without a trace, what compiling a function again takes.
+
+    As in the later half of its repeats before the window, if these go on as often in it, but for
+    the trace. Else, as when they were a start's, as in the window itself.
+    """
+    before = [each for each in repeats if each.at_s <= steps.began_s]
+    if len(before) > 2 * FEW:
+        first, *later = before[len(before) // 2 :]
+        span_s = max(later[-1].at_s - first.at_s, sum(each.seconds for each in later))
+        if len(within) >= len(later) / span_s * steps.window_s / MOST_SLOWED:
+            return sum(each.seconds for each in later) / span_s
+    lost_s = spent_s(within, steps)
+    rest_s = max(0.0, steps.window_s - lost_s) / steps.slowed
+    return lost_s / (lost_s + rest_s) if lost_s > 0 else 0.0
