@@ -16,8 +16,9 @@ The calls of a step were seen, argument by argument: a host array that an earlie
 state, one that is the same as in the step before is a constant; new data are uploaded by right.
 What is no new data counts from 1 MiB. What it costs is measured on the captured step, with the
 state and the constants on the device; else estimated by the copying, and the waiting for a state
-that is fetched, as far as the device idles meanwhile. Arrays that the program holds as constants
-are counted in its text.
+that is fetched, as far as the device idles meanwhile. What is copied before the calls can't be told
+apart; where it takes a good part of the step, it is a hint. Arrays that the program holds as
+constants are counted in its text.
 
 How to fix
 ----------
@@ -47,7 +48,7 @@ from perfdoctor import (
     ok,
     spared,
 )
-from perfdoctor_checks._limits import CACHES, LEAST_SHARE, MIB
+from perfdoctor_checks._limits import CACHES, GOOD_PART, LEAST_SHARE, MIB
 
 ID = "transfers"
 NEEDS = ("steps",)
@@ -66,6 +67,9 @@ def check(observation: Observation) -> Outcome:
     new_bytes = sum(leaf.bytes for leaf in handed if leaf.role == "new")
     size = sum(leaf.bytes for leaf in stale)
     if size < MIB:
+        if min(steps.upload_ms, steps.time_ms - steps.device_busy_ms) >= GOOD_PART * steps.time_ms:
+            text = f"copying to the device takes {steps.upload_ms:.1f} ms a step, while it idles"
+            return hint(text, evidence, [AHEAD])
         text = f"{len(handed)} host arrays a step, {new_bytes / MIB:.1f} MiB of them new data"
         return constants(observation, evidence) or ok(text, *evidence)
     fetched = any(leaf.role == "state" for leaf in stale)
@@ -144,6 +148,10 @@ def facts(steps: Steps) -> list[Evidence]:
     ]
 
 
+AHEAD = Fix(
+    summary="copy new data a step ahead, and what is no new data once",
+    how="batch = jax.device_put(batch)  # in the thread that loads; what stays: before the loop",
+)
 AS_ARGUMENT = Fix(
     summary="pass large arrays as arguments, not from the enclosing scope",
     how="step = jax.jit(lambda state, batch, table: …)  # table = jax.device_put(table), once",

@@ -59,6 +59,14 @@ def test_is_silent_where_only_batches_are_uploaded(name: str) -> None:
     assert transfers.check(recorded(name)).kind in ("ok", "not-measured")  # as calls were seen
 
 
+def test_what_is_copied_before_the_calls_is_a_hint_where_the_device_idles_for_it() -> None:
+    copied = leaf("batch", "new", "device", 256 * MIB)
+    outcome = transfers.check(probed(copied))
+    assert outcome.kind == "hint" and "4.0 ms a step" in outcome.summary
+    assert transfers.check(probed(copied, device_busy_ms=9.0)).kind == "ok"
+    assert transfers.check(probed(copied, upload_ms=2.0)).kind == "ok"
+
+
 def test_finds_a_state_that_goes_to_the_host_and_back() -> None:
     seen = recorded("transfers")
     outcome = transfers.check(seen)
@@ -89,17 +97,21 @@ def test_a_state_on_the_host_is_found_in_a_script_too() -> None:
 
 def test_new_data_has_to_be_handed_over_however_large_it_is() -> None:
     batch = leaf("batch", "new", "host", 200 * MIB)
-    outcome = transfers.check(probed(batch, leaf("params", "state", "device", 20 * MIB)))
+    outcome = transfers.check(
+        probed(batch, leaf("params", "state", "device", 20 * MIB), upload_ms=2.0)
+    )
     assert outcome.kind == "ok" and "200.0 MiB of them new data" in outcome.summary
 
 
 def test_what_is_copied_in_microseconds_is_no_finding() -> None:
-    assert transfers.check(probed(leaf("mask", "constant", "host", MIB - 4))).kind == "ok"
+    small = leaf("mask", "constant", "host", MIB - 4)
+    assert transfers.check(probed(small, upload_ms=0.1)).kind == "ok"
     assert transfers.check(probed(leaf("mask", "constant", "host", MIB))).kind == "issue"
 
 
 def test_a_table_that_lies_on_the_device_is_no_finding() -> None:
-    assert transfers.check(probed(leaf("table", "constant", "device", 90 * MIB))).kind == "ok"
+    table = leaf("table", "constant", "device", 90 * MIB)
+    assert transfers.check(probed(table, upload_ms=0.0)).kind == "ok"
 
 
 def test_only_its_part_of_the_copying_is_won() -> None:
@@ -118,7 +130,7 @@ def test_gain_is_bounded_by_the_time_in_which_the_device_idles() -> None:
 
 
 def test_large_constants_are_a_risk_and_no_loss() -> None:
-    seen = probed(INDEX)
+    seen = probed(INDEX, upload_ms=0.0)
     assert seen.program is not None
     large = replace(seen, program=replace(seen.program, constant_bytes=94 * MIB))
     outcome = transfers.check(large)
