@@ -9,7 +9,7 @@ from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.report import Outcome
 from perfdoctor.schema.run import Setting
 from perfdoctor.trials.change import changed_env
-from perfdoctor_checks import debug_flags
+from perfdoctor_checks import _aids, debug_flags
 from tests.checks.soundness import assert_sound
 from tests.recorded import recorded
 
@@ -59,14 +59,14 @@ def test_finds_a_search_for_nans_that_was_left_on() -> None:
     assert change_of(seen).env == {"JAX_DEBUG_NANS": None}
 
 
-@pytest.mark.parametrize("name", sorted(set(debug_flags.COSTLY)))
+@pytest.mark.parametrize("name", sorted(set(_aids.COSTLY)))
 def test_what_slows_each_step_is_tried_without(name: str) -> None:
     seen = setting(name, "log" if "guard" in name else True)
     assert change_of(seen).env == {name.upper(): None}
     assert found(seen).fixes[0].how == f"unset {name.upper()}"
 
 
-@pytest.mark.parametrize("name", debug_flags.WHILE_COMPILING)
+@pytest.mark.parametrize("name", _aids.WHILE_COMPILING)
 def test_what_costs_nothing_once_compiled_is_named_and_not_tried(name: str) -> None:
     outcome = found(setting(name))
     assert outcome.fixes[0].change is None

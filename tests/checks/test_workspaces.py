@@ -8,7 +8,7 @@ from perfdoctor.schema.memory import DeviceMemory
 from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.program import Argument, Executable
 from perfdoctor.schema.surroundings import Backend, Device
-from perfdoctor_checks import workspaces
+from perfdoctor_checks import _allocators, workspaces
 from tests.checks.soundness import assert_sound
 from tests.recorded import recorded
 
@@ -129,10 +129,10 @@ def test_thresholds_of_malloc_are_to_be_removed_together() -> None:
     fix = outcome.fixes[0]
     assert fix.how == "unset MALLOC_MMAP_THRESHOLD_ MALLOC_TRIM_THRESHOLD_"
     assert fix.change is not None
-    assert fix.change.env == dict.fromkeys(workspaces.MALLOC[:2])
+    assert fix.change.env == dict.fromkeys(_allocators.MALLOC[:2])
 
 
-@pytest.mark.parametrize("name", workspaces.MALLOC)
+@pytest.mark.parametrize("name", _allocators.MALLOC)
 def test_one_threshold_alone_ends_the_adjustment_of_all(name: str) -> None:
     assert (
         workspaces.check(replace(recorded("healthy"), environment={name: "1" + "0" * 9})).kind

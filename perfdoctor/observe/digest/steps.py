@@ -78,7 +78,7 @@ def steps_of(
     may_be_ahead = len(callers) == 1 and not timeline.is_as_computed
     every = fair_sample(starts, timeline.waits if may_be_ahead else NOTHING, called)
     kept = without_compilation(every, recording.compiles)
-    if len(kept) < FEWEST_STEPS or (len(kept) < len(every) and is_set_up(kept, recording)):
+    if len(kept) < fewest(recording, function) or (len(kept) < len(every) and is_set_up(kept, recording)):
         return None
     lengths_ms = (kept[:, 1] - kept[:, 0]) / 1e6
     count, included = len(kept), union(kept)
@@ -123,6 +123,13 @@ def steps_of(
         busy_shares=busy_shares(timeline, included, recording.devices),
         **parts(timeline, function, recording, toll, included, count),  # type: ignore[arg-type]
     )
+
+
+def fewest(recording: Recording, function: str) -> int:
+    """Steps that tell where the time goes: a few, if they were timed while nothing was traced."""
+    known = recording.step_calls
+    is_timed = known is not None and any(call.function == function for call in known.calls)
+    return 2 if is_timed else FEWEST_STEPS
 
 
 def untraced_step_ms(
