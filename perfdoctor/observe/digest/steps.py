@@ -20,7 +20,7 @@ from perfdoctor.observe.digest.intervals import (
     union,
 )
 from perfdoctor.observe.digest.places import Activity, Code, waiting_library
-from perfdoctor.observe.digest.timeline import Timeline
+from perfdoctor.observe.digest.timeline import Timeline, as_computed
 from perfdoctor.observe.digest.untraced import Toll, toll_of
 from perfdoctor.schema.calls import StepCalls
 from perfdoctor.schema.recording import CompileEvent, Frame, Recording
@@ -78,7 +78,11 @@ def steps_of(
     may_be_ahead = len(callers) == 1 and not timeline.is_as_computed
     every = fair_sample(starts, timeline.waits if may_be_ahead else NOTHING, called)
     kept = without_compilation(every, recording.compiles)
-    if len(kept) < fewest(recording, function) or (len(kept) < len(every) and is_set_up(kept, recording)):
+    if len(kept) < fewest(recording, function):
+        moved = as_computed(timeline, even_if_as_many=True)
+        is_new = moved.is_as_computed and not timeline.is_as_computed
+        return steps_of(moved, recording, glance) if is_new else None
+    if len(kept) < len(every) and is_set_up(kept, recording):
         return None
     lengths_ms = (kept[:, 1] - kept[:, 0]) / 1e6
     count, included = len(kept), union(kept)

@@ -160,11 +160,12 @@ def without_tracing(timeline: Timeline, tracing: Intervals) -> Timeline:
     )
 
 
-def as_computed(timeline: Timeline) -> Timeline:
+def as_computed(timeline: Timeline, *, even_if_as_many: bool = False) -> Timeline:
     """With the calls of a program that is far ahead of the device put where they were computed.
 
     It may have made all calls of the window before it, or those of the next minute in it. Of
-    several threads or devices it is not told which call is which run's.
+    several threads or devices it is not told which call is which run's. `even_if_as_many`: also
+    where as many calls were made as computed, of other steps.
     """
     if len(timeline.by_thread) > 1 or len(timeline.busy_by_device) > 1:
         return timeline
@@ -174,7 +175,8 @@ def as_computed(timeline: Timeline) -> Timeline:
         for module, begins in timeline.run_begins.items()
     }
     called = {name: len(timeline.dispatches.get(name, NOTHING)) for name in begun}
-    if not any(is_another_number(called[name], len(begins)) for name, begins in begun.items()):
+    differ = any(is_another_number(called[name], len(begins)) for name, begins in begun.items())
+    if not begun or not (differ or even_if_as_many):
         return timeline
     moved = {name: np.stack([begins, begins + 1], axis=1) for name, begins in begun.items()}
     calls = timeline.dispatches | moved

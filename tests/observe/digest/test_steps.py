@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from perfdoctor.observe.digest.compiles import LAST_PHASE
 from perfdoctor.observe.digest.intervals import NOTHING, Intervals, union
@@ -20,6 +21,7 @@ from perfdoctor.observe.digest.steps import (
     weights_of,
 )
 from perfdoctor.observe.digest.timeline import Timeline
+from perfdoctor.schema.calls import Call, StepCalls
 from perfdoctor.schema.recording import (
     CollectionEvent,
     CompileEvent,
@@ -264,6 +266,31 @@ def test_the_step_that_waits_for_those_before_it_belongs_to_them() -> None:
 def test_of_a_wait_in_a_step_that_did_not_end_nothing_is_known() -> None:
     steps = seen(timeline(DISPATCHES, NOTHING, [(220 * MS, 230 * MS)]), recording())
     assert steps.count == COUNT
+
+
+def test_a_program_far_ahead_whose_one_wait_leaves_no_fair_step_is_told_by_what_ran() -> None:
+    """As many calls as runs, but of others: the host is as far ahead as it may be."""
+    wait = [(105 * MS, 106 * MS)]
+    assert steps_of(timeline(DISPATCHES, every_step(0, 9), wait), recording()) is None
+    ran = {"jit_step": DISPATCHES[:, 0] + MS // 2}
+    told = seen(timeline(DISPATCHES, every_step(0, 9), wait, run_begins=ran), recording())
+    assert told.count == COUNT and told.time_ms == pytest.approx(10.0)
+
+
+def test_a_few_steps_do_that_were_timed_without_a_trace() -> None:
+    few = timeline(DISPATCHES[:4], every_step(0, 9))
+    call = Call(
+        function="step",
+        leaves=(),
+        before_ms=0.1,
+        before_cpu_ms=0.1,
+        inside_ms=0.1,
+        inside_cpu_ms=0.1,
+    )
+    known = StepCalls(calls=(call,), time_ms=9.0, steps=24)
+    assert steps_of(few, recording()) is None
+    told = seen(few, replace(recording(), step_calls=known))
+    assert told.count == 3 and told.time_ms == pytest.approx(9.0)
 
 
 def test_steps_that_something_compiled_in_are_left_out() -> None:
