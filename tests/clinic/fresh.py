@@ -1,0 +1,141 @@
+"""Ten scripts that were written after the checks were frozen, four faults in each: once through.
+
+python -m tests.clinic.fresh [NAME …]
+
+Their author knew the ids of the checks, and neither perfdoctor's code nor the scripts on which it
+was tried. `fresh/cases.json` has what each of the files holds, and which id is to come first. Each
+is run by itself first: its last line tells how long its steps took; a fault's truth is that of the
+healthy script, run before and after the faulty ones, over its own. Then each is examined by the
+default command, once, and the table is printed as it came out.
+"""
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.clinic.ward import line, summary
+from tests.saved import save
+
+FOLDER = Path(__file__).parent / "fresh"
+ENDED = re.compile(r"^done (\d+) steps in ([0-9.eE+-]+) s$", re.MULTILINE)
+FIRST_STEPS, TRUTH_S = 40, 3.0
+"""Of the healthy script: to learn its rate; and for how long it is timed then, in so many steps as
+the faulty ones make."""
+FEWEST_STEPS = 100
+"""What compiles again does so every 40 steps at most."""
+LIMIT_S = 240.0
+UNSCORED = ("batch-size", "network", "shared-model", "memory", "idle-devices")
+"""Their fixes change what a step is, or nothing about its speed."""
+
+
+def cases() -> list[dict[str, Any]]:
+    """As their author has written them down."""
+    found: list[dict[str, Any]] = json.loads((FOLDER / "cases.json").read_text())
+    return found
+
+
+def ran(case: dict[str, Any], *command: str) -> tuple[str, float]:
+    """What it printed, and how long it took."""
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, *command],
+        env=os.environ | case["env"],
+        cwd=FOLDER / case["name"],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    return done.stdout + done.stderr, time.monotonic() - began
+
+
+def rate(case: dict[str, Any], steps: int) -> float:
+    """Steps a second; not a number, with what it printed, if it did not end as it should."""
+    try:
+        text, _ = ran(case, str(FOLDER / case["file"]), str(steps))
+    except subprocess.TimeoutExpired:
+        text = "it took too long"
+    told = ENDED.findall(text)
+    if not told:
+        print(f"{named(case)}: {text[-600:]}", file=sys.stderr)
+        return math.nan
+    made, seconds = told[-1]
+    return float(made) / float(seconds)
+
+
+def truths(group: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """Of the cases of one script, by how many times slower than the healthy one they are."""
+    [healthy] = [case for case in group if not case["expect"]]
+    faulty = [case for case in group if case["expect"]]
+    steps = max(FEWEST_STEPS, round(TRUTH_S * rate(healthy, FIRST_STEPS)))
+    before = rate(healthy, steps)
+    rates = {named(case): rate(case, steps) for case in faulty}
+    usual = math.sqrt(before * rate(healthy, steps))
+    return {named(healthy): {"rate": usual}} | {
+        name: {"rate": each, "speedup": usual / each} for name, each in rates.items()
+    }
+
+
+def named(case: dict[str, Any]) -> str:
+    """Script and fault."""
+    return f"{case['name']}-{case['fault']}"
+
+
+def examined(case: dict[str, Any]) -> dict[str, Any]:
+    """By the default command, as the ward's runner tells it."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "report.json"
+        command = ("-m", "perfdoctor", "check", str(FOLDER / case["file"]))
+        try:
+            text, seconds = ran(case, *command, "--format", "json", "--output", str(path))
+        except subprocess.TimeoutExpired:
+            text, seconds = "it took too long", LIMIT_S
+        report = json.loads(path.read_text()) if path.exists() else {"findings": [], "checks": []}
+    if not report["checks"]:
+        print(f"{named(case)}: {text[-600:]}", file=sys.stderr)
+    ids = [finding["check"] for finding in report["findings"]]
+    ranks = [rank for rank, each in enumerate(ids, 1) if each in case["expect"]]
+    own = report["findings"][ranks[0] - 1]["gain"] if ranks else None
+    return {
+        "case": named(case),
+        "kind": "fault" if case["expect"] else "healthy",
+        "expect": case["expect"],
+        "rank": ranks[0] if ranks else None,
+        "extra": [each for each in ids if each not in case["expect"]],
+        "hints": [each["id"] for each in report["checks"] if each["outcome"] == "hint"],
+        "gain": own["speedup"] if own else None,
+        "gain_interval": [own["low"], own["high"]] if own else None,
+        "basis": own["basis"] if own else None,
+        "gain_scored": not set(case["expect"]) & set(UNSCORED),
+        "wall": seconds,
+        "steps": report.get("steps"),
+        "findings": report["findings"],
+        "checks": report["checks"],
+    }
+
+
+def main() -> None:
+    """All, or those that are named."""
+    chosen = [each for each in cases() if not sys.argv[1:] or each["name"] in sys.argv[1:]]
+    truth: dict[str, dict[str, float]] = {}
+    for name in dict.fromkeys(case["name"] for case in chosen):
+        truth |= truths([case for case in chosen if case["name"] == name])
+        print({each: told for each, told in truth.items() if each.startswith(name)}, flush=True)
+    rows = []
+    for case in chosen:
+        rows.append(examined(case))
+        print(line(rows[-1], truth[named(case)]), flush=True)
+    lines = [line(row, truth[row["case"]]) for row in rows] + ["", *summary(rows, truth)]
+    save("fresh", lines, {"truth": truth, "rows": rows})
+
+
+if __name__ == "__main__":
+    main()
