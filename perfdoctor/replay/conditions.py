@@ -24,6 +24,8 @@ class Host:
     loading_share: float
     """Of the host's own work and of its sleep."""
     collecting_ms: float
+    reading_ms: float = 0.0
+    """Work on results that it has waited for."""
 
 
 def alone(program: str) -> Conditions:
@@ -78,6 +80,7 @@ def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program:
         ),
         loading_share=loading_share(steps) * before_ms / max(sum(spins) + overlap_ms, LEAST_MS),
         collecting_ms=calls.collecting_ms,
+        reading_ms=steps.reading_ms if steps is not None else 0.0,
     )
 
 
@@ -107,6 +110,8 @@ def changed(host: Host, change: dict[str, Scalar]) -> Conditions:
     for name, value in change.items():
         if name == "loading":
             conditions = loading_elsewhere(conditions, host.loading_share, str(value))
+        elif name == "waits":
+            conditions = waiting_less(conditions, host.reading_ms, float(value or 0.0))
         elif name == "collecting":
             conditions = less_work(conditions, host.collecting_ms)
         elif name == "program" and value == "together":
@@ -159,6 +164,13 @@ def loading_elsewhere(conditions: Conditions, share: float, where: str) -> Condi
         children_ms=(conditions.children_ms if where != "nowhere" else 0.0)
         + (moved_ms if where == "process" else 0.0),
     )
+
+
+def waiting_less(conditions: Conditions, reading_ms: float, waits: float) -> Conditions:
+    """Results are read in so many of the steps, and worked on."""
+    left = min(1.0, waits / conditions.waits) if conditions.waits > 0 else 1.0
+    conditions = less_work(conditions, (1 - left) * reading_ms)
+    return msgspec.structs.replace(conditions, waits=waits)
 
 
 def less_work(conditions: Conditions, saved_ms: float) -> Conditions:

@@ -144,6 +144,8 @@ class Steps(Struct, frozen=True, kw_only=True):
     busy_shares: tuple[float, ...] = ()
     """By device, in the order of their ids: the share of the time in which it computed."""
     exposed_logging_ms: float = 0.0
+    reading_ms: float = 0.0
+    """The main thread in functions that wait for results, while it does not wait: work on them."""
     """The device idle, the main thread writing logs or checkpoints."""
     outliers: int = 0
     """Steps that took more than three times the median: evaluations, checkpoints, hiccups."""

@@ -241,6 +241,16 @@ def test_a_host_never_works_more_than_it_was_seen_to(
     assert sum(found.sleep_ms) <= blocked_ms * (1 + 1e-9) + 1e-9
 
 
+def test_what_is_read_more_rarely_is_worked_on_more_rarely() -> None:
+    seen = structs.replace(steps(synchronized=1.0), reading_ms=3.0)
+    by_itself = Replayed(steps=1, wall_s=0.004, inside_cpu_ms=(0.1,))
+    host = host_of(observed(call(4.0, 4.0)), seen, by_itself, AS_IT_IS)
+    assert host.as_observed.spin_ms == (4.0,) and host.as_observed.waits == 1.0
+    rarely = changed(host, {"waits": 0.1})
+    assert rarely.waits == 0.1 and rarely.spin_ms == pytest.approx((4.0 - 0.9 * 3.0,))
+    assert changed(host, {"waits": 1.0}) == host.as_observed
+
+
 @pytest.mark.parametrize(("called_back_ms", "left_ms"), [(0.0, 5.0), (2.0, 3.0), (9.0, 0.0)])
 def test_what_callbacks_take_in_a_call_is_left_out_with_them(
     called_back_ms: float, left_ms: float

@@ -22,7 +22,8 @@ from perfdoctor.observe.digest.executable import (
 )
 from perfdoctor.observe.digest.garbage import garbage_of
 from perfdoctor.observe.digest.places import Code
-from perfdoctor.observe.digest.steps import FEWEST_STEPS, steps_of
+from perfdoctor.observe.digest.repetition import FEWEST_STEPS
+from perfdoctor.observe.digest.steps import steps_of
 from perfdoctor.observe.digest.timeline import Timeline
 from perfdoctor.schema.digest import Digest
 from perfdoctor.schema.program import Executable, Program

@@ -8,18 +8,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from perfdoctor.observe.digest.attribution import OP_BY_OP, code_of
 from perfdoctor.observe.digest.compiles import LAST_PHASE
 from perfdoctor.observe.digest.intervals import NOTHING, Intervals, union
+from perfdoctor.observe.digest.repetition import step_function, weights_of
 from perfdoctor.observe.digest.runs import Operation, Run, Runs
-from perfdoctor.observe.digest.steps import (
-    OP_BY_OP,
-    RUN_AHEAD,
-    code_of,
-    fair_sample,
-    step_function,
-    steps_of,
-    weights_of,
-)
+from perfdoctor.observe.digest.sample import RUN_AHEAD, fair_sample
+from perfdoctor.observe.digest.steps import steps_of
 from perfdoctor.observe.digest.timeline import Timeline
 from perfdoctor.schema.calls import Call, StepCalls
 from perfdoctor.schema.recording import (
@@ -233,6 +228,23 @@ def test_garbage_collection_is_told_from_what_it_interrupts() -> None:
     assert steps.exposed_gc_ms == pytest.approx(4 / COUNT)
     assert steps.exposed_etl_ms == pytest.approx(5 - 4 / COUNT)
     assert parts_together_ms(steps) == pytest.approx(10.0)
+
+
+def test_work_in_the_function_that_waits_is_work_on_what_it_reads() -> None:
+    """In each step half of the host's time in a callback, which waits too; the step is called in
+    `train`, that waits for nothing by itself.
+    """
+    log: Frame = ("/home/me/log.py", 7, "histograms")
+    waits = every_step(1, 3)
+    told = timeline(DISPATCHES, every_step(0, 2), waits)
+    within, elsewhere = [log, TRAIN], [SAVE, TRAIN]
+    samples = [
+        (MS // 2 + MS * at, 0 if at % 10 == 0 else 1 if at % 10 < 6 else 2) for at in range(210)
+    ]
+    run = replace(recording(), stacks=[TRAINING, within, elsewhere], samples=samples)
+    assert seen(told, run).reading_ms == pytest.approx(3.0)  # of 7 ms, from the 3rd to the 6th
+    in_the_loop = replace(run, stacks=[TRAINING, TRAINING, elsewhere])
+    assert seen(told, in_the_loop).reading_ms == 0.0
 
 
 def test_a_wait_for_a_busy_device_costs_nothing() -> None:
@@ -691,7 +703,7 @@ def test_the_parts_of_a_step_add_up_to_its_time(
 ) -> None:
     run = recording(collections=[(1000 * start, 1000 * end) for start, end in collections])
     run.stacks, run.samples = [TRAINING, LOADING, SAVING], samples
-    with patch("perfdoctor.observe.digest.steps.RUN_AHEAD", ahead):
+    with patch("perfdoctor.observe.digest.sample.RUN_AHEAD", ahead):
         steps = steps_of(timeline(calls, thousandfold(busy), thousandfold(waits)), run)
     assume(steps is not None)
     assert steps is not None
