@@ -65,6 +65,9 @@ BURST_S = 0.5
 """Of compilations: the first evaluation, or the end of a run, is over sooner."""
 GOES_ON_S = 5.0
 """Compilations that lie over less time may all be a set-up's."""
+FUSED = 0.95
+"""Of what elementwise operations take by themselves, what a compiled step saves by fusing them into
+their neighbours; the rest is reading what it needs and writing what it returns."""
 FALLS = 0.1
 """Of what arrays grow by: some of the same shape are on their way through a step (23, 29, 33, 34,
 38, 37, 39 in one of six runs of the sample memory_leak)."""

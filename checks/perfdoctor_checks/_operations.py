@@ -1,7 +1,7 @@
 """Single operations of a step: what is called outside of `jax.jit`, and what fusing them saves."""
 
 from perfdoctor import Steps
-from perfdoctor_checks._limits import SLIGHT
+from perfdoctor_checks._limits import FUSED, SLIGHT
 
 NAMES = """
 abs add argmax argmin argsort bernoulli bitwise_and broadcast_in_dim broadcast_to cholesky clip
@@ -39,9 +39,9 @@ def saved_by_fusion_ms(steps: Steps) -> float:
     fuse into their neighbours, and of products half the time, which is for fresh memory.
     """
     if not steps.work_ms:
-        return unfused(steps) * steps.device_busy_ms
+        return FUSED * unfused(steps) * steps.device_busy_ms
     return sum(
-        each_ms / 2 if name.removeprefix("_") in PRODUCTS else each_ms
+        each_ms * (1 / 2 if name.removeprefix("_") in PRODUCTS else FUSED)
         for name, each_ms in steps.work_ms.items()
         if is_operation(name)
     )
