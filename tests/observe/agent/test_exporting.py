@@ -1,0 +1,85 @@
+"""Programs of a jitted function that are changed for a trial, traced by jax itself."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from perfdoctor.injection.calls import Function
+from perfdoctor.observe.agent.exporting import lengthened, narrowed, short_axes, together, x64_off
+
+
+@pytest.fixture
+def wide() -> Iterator[None]:
+    """x64, by the setting that all versions of jax have."""
+    jax.config.update("jax_enable_x64", True)
+    yield
+    jax.config.update("jax_enable_x64", False)
+
+
+def function_of(jitted: Any) -> Function:
+    return Function(jitted)
+
+
+def step(state: Any, batch: Any) -> Any:
+    return state + (batch @ state).sum()
+
+
+def types_in(closed: Any) -> set[str]:
+    return {str(each.aval.dtype) for equation in closed.eqns for each in equation.outvars}
+
+
+def test_narrowed_is_the_program_without_x64(wide: None) -> None:
+    state, batch = jnp.ones(4), np.ones((8, 4))
+    assert str(state.dtype) == "float64"
+    closed = narrowed(jax, function_of(jax.jit(step)), (state, batch), {})
+    assert types_in(closed) == {"float32"}
+    assert closed.in_avals[1].shape == (8, 4)
+
+
+def test_random_keys_and_numbers_stay_what_they_are() -> None:
+    def draw(key: Any, scale: Any) -> Any:
+        return scale * jax.random.normal(key, (3,))
+
+    closed = narrowed(jax, function_of(jax.jit(draw)), (jax.random.key(0), 2.0), {})
+    assert jax.dtypes.issubdtype(closed.in_avals[0].dtype, jax.dtypes.prng_key)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "axes"),
+    [
+        ([(8, 4), (8,)], [8]),
+        ([(4, 8), (8, 4)], [4, 8]),
+        ([(64, 4), (64,)], []),  # no small batch
+        ([(8, 3), (5,)], []),
+    ],
+)
+def test_a_short_axis_is_one_that_all_new_arrays_have(
+    shapes: list[tuple[int, ...]], axes: list[int]
+) -> None:
+    assert short_axes(shapes) == axes
+
+
+def test_lengthened_takes_more_of_what_is_new() -> None:
+    state, batch = jnp.ones(4), np.ones((8, 4), np.float32)
+    made = lengthened(jax, function_of(jax.jit(step)), (state, batch), {}, {id(batch)}, 8, 32)
+    assert [each.shape for each in made.in_avals] == [(4,), (32, 4)]
+    assert [each.shape for each in made.out_avals] == [(4,)]
+
+
+def test_together_answers_each_request_as_alone() -> None:
+    weights, request = jnp.arange(12.0).reshape(4, 3), jnp.ones(4)
+    closed = jax.make_jaxpr(lambda w, x: x @ w)(weights, request)
+    made = together(jax, closed, [1], 5)
+    requests = jnp.arange(20.0).reshape(5, 4)
+    [answers] = jax.core.eval_jaxpr(made.jaxpr, made.consts, weights, requests)
+    assert jnp.allclose(answers, requests @ weights)
+
+
+def test_x64_is_off_only_within(wide: None) -> None:
+    with x64_off(jax):
+        assert str(jnp.ones(1).dtype) == "float32"
+    assert str(jnp.ones(1).dtype) == "float64"
