@@ -47,7 +47,7 @@ def recurrence(program: Program) -> list[Reason]:
     for loop in program.loops:
         inside = [e for e in program.layers if e.executed >= loop.trips * e.written]
         over_time = bool({loop.trips, loop.trips + 1} & times)
-        if loop.trips > TRIPS and over_time and share(program, inside) >= MOSTLY:
+        if loop.trips > TRIPS and over_time and share(program, inside) >= GOOD_PART:
             where = f"{loop.function}, {place(loop.file, loop.line)}"
             fix = Fix(
                 summary="truncate the backpropagation",

@@ -92,7 +92,8 @@ def affinity(observation: Observation) -> list[Reason]:
     every = tuple(range(host.logical_cores))
     fix = Fix(
         summary="let the training have the other cores too, if nobody else needs them",
-        how=f"taskset -c 0-{host.logical_cores - 1} python …  # or without taskset",
+        how=f"taskset -c 0-{host.logical_cores - 1} python …  # or without taskset, and without "
+        "os.sched_setaffinity in the code",
         change=Change(cores=every),
     )
     count = f"{host.affinity_cores} of this machine's {host.logical_cores} cores"
@@ -106,9 +107,16 @@ def xla(observation: Observation, threads: Threads) -> list[Reason]:
     if backend is not None and (backend.platform != "cpu" or len(backend.devices) > 1):
         return []
     count = pool_of(threads) or (int(nproc) if nproc.isdigit() else 0)
+    text = f"XLA computes with {count} thread{'s' * (count != 1)} on {cores:g} cores"
+    if nproc.isdigit() and 0 < count < math.floor(cores):
+        fix = Fix(
+            summary="let XLA have a thread for each core",
+            how=set_variables(observation, {"NPROC": None}),
+            change=Change(env={"NPROC": None}),
+        )
+        return [(f"{text} (NPROC={nproc})", fix)]
     if count <= math.ceil(cores):
         return []
-    text = f"XLA computes with {count} threads on {cores:g} cores"
     allowed = max(1, int(cores))
     if nproc and observation.host.affinity_cores <= math.ceil(cores):
         fix = Fix(

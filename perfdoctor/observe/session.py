@@ -29,7 +29,7 @@ from perfdoctor.schema.memory import Memory
 from perfdoctor.schema.observation import OF_THE_RUN, Observation, Target
 from perfdoctor.schema.recording import KNOWN, Recording
 from perfdoctor.schema.run import CompileCache, Failure, Setting
-from perfdoctor.schema.surroundings import Gpu, Load
+from perfdoctor.schema.surroundings import Gpu, Host, Load
 
 WINDOW_S = 2.0
 """Traced: enough for a hundred steps of 20 ms. Writing and reading a second of a dense program's
@@ -89,7 +89,7 @@ def observe(
         perfdoctor=__version__,
         created=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         target=target,
-        host=host(),
+        host=within(host(), recording.affinity_cores if recording else 0),
         gpus=gpus() if watched.gpus is None else watched.gpus,
         libraries=libraries(),
         environment=environment({**launch.env, **set_in_code}),
@@ -110,6 +110,17 @@ def observe(
         threads=recording.threads if recording else None,
         memory=memory(recording) if recording and recording.window else None,
         not_measured=reasons(watched),
+    )
+
+
+def within(machine: Host, affinity_cores: int) -> Host:
+    """The host as the program may use it, which may have bound itself to fewer cores."""
+    if not 0 < affinity_cores < machine.affinity_cores:
+        return machine
+    return msgspec.structs.replace(
+        machine,
+        affinity_cores=affinity_cores,
+        usable_cores=min(machine.usable_cores, float(affinity_cores)),
     )
 
 

@@ -89,6 +89,8 @@ class Recording(Struct, kw_only=True):
     """Environment variables that the program had set itself when it computed first."""
     devices: int = 1
     """Local devices of the default backend."""
+    affinity_cores: int = 0
+    """On which its main thread may run; 0 where that was not asked."""
     cache_hits: int = 0
     cache_misses: int = 0
     executables: list[ExecutableRecord] = field(default_factory=list)

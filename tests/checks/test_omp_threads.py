@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from perfdoctor.schema.fix import Change
 from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.run import Pool, Threads
 from perfdoctor.schema.surroundings import Backend, Device
@@ -59,6 +60,15 @@ def test_finds_a_pool_of_xla_larger_than_the_machine() -> None:
 def test_the_variable_does_where_threads_have_no_names() -> None:
     assert omp_threads.check(running({"NPROC": "32"}, by_name={})).kind == "hint"
     assert omp_threads.check(running({"NPROC": "many"}, by_name={})).kind == "ok"
+
+
+@pytest.mark.parametrize("pools", [{}, {"tf_XLAEigen": 1}])
+def test_fewer_threads_of_xla_than_cores_are_tried_too(pools: dict[str, int]) -> None:
+    outcome = omp_threads.check(running({"NPROC": "1"}, by_name=pools))
+    assert outcome.kind == "hint"
+    assert outcome.summary == "XLA computes with 1 thread on 2 cores (NPROC=1)"
+    assert outcome.fixes[0].change == Change(env={"NPROC": None})
+    assert omp_threads.check(running({}, by_name={"tf_XLAEigen": 1})).kind == "ok"
 
 
 def test_the_pool_counts_and_not_the_variable() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from msgspec.structs import replace
 
 from perfdoctor.injection.bootstrap import ATTACHED, RAISED, STOP
 from perfdoctor.observe import session
@@ -21,6 +22,7 @@ from perfdoctor.observe.session import (
     settings_made,
     watch,
     why_failed,
+    within,
 )
 from perfdoctor.processes import Ward
 from perfdoctor.schema.digest import Digest
@@ -29,6 +31,7 @@ from perfdoctor.schema.memory import DeviceMemory, LiveArrays, MemorySample
 from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.recording import Recording
 from perfdoctor.schema.run import CompileCache, Failure
+from tests.recorded import recorded
 
 OTHER_PARTS = {
     "schema",
@@ -93,6 +96,14 @@ def test_a_run_that_was_asked_to_stop_before_it_made_steps_hung(
     found = why_failed(folder, code, 12.0)
     assert found is not None
     assert (found.kind, found.message) == ("hung", "no training step within 12 s")
+
+
+@pytest.mark.parametrize(("bound", "usable"), [(0, 3.5), (2, 2.0), (4, 3.5), (8, 3.5)])
+def test_a_program_that_binds_itself_to_fewer_cores_uses_those(bound: int, usable: float) -> None:
+    machine = replace(recorded("healthy").host, affinity_cores=4, usable_cores=3.5)
+    found = within(machine, bound)
+    assert found.usable_cores == usable
+    assert found.affinity_cores == (bound if bound == 2 else 4)
 
 
 def test_a_run_that_left_nothing_is_put_in_words(folder: Path) -> None:

@@ -343,6 +343,7 @@ class Watcher(threading.Thread):
         recording.gc_thresholds = gc.get_threshold()
         recording.settings = settings(jax)
         recording.devices = jax.local_device_count()
+        recording.affinity_cores = len(os.sched_getaffinity(os.getpid()))
         recording.cache_hits = self.compilation.cache[CACHE_HIT]
         recording.cache_misses = self.compilation.cache[CACHE_MISS]
         recording.own = own_folders()
