@@ -75,9 +75,6 @@ SOON_S = 3600.0
 """A training run of unknown length lasts an hour at least."""
 FORCED_SWITCHES = 200
 """A second and core: near what the kernel's time slices of 3 ms allow at most."""
-HELD_UP = 1.5
-"""Times what jax counts for a compilation, which takes threads, caches and memory from what runs
-beside it: 1.3 to 1.6 in callbacks_trainer, eqx_series and plain_mlp."""
 MOST_SLOWED = 5.0
 """Times that steps take longer for being traced, 1 to 5 in nearly all scripts; with more, the
 window alone is asked, which tells less of a loss, not more."""

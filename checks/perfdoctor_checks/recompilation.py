@@ -47,7 +47,7 @@ from perfdoctor import (
     spared,
 )
 from perfdoctor_checks._explanations import FIXES, explained
-from perfdoctor_checks._limits import FEW, HELD_UP, RECURRING
+from perfdoctor_checks._limits import FEW, RECURRING
 from perfdoctor_checks._repeats import inside, recurring, repeats_of, share_lost, spent_s
 
 ID = "recompilation"
@@ -121,11 +121,12 @@ def told(
 def without(lost: float, recurs: bool) -> Gain:
     """The same steps without the compilations that take this share of the time.
 
-    What they cost is more than what jax counts for them. `recurs`: what differs comes back, as the
-    shapes of a data set do: some of the compilations are the last of their kind.
+    Beside an observer compiling takes longer, and it holds up what runs beside it: half of it is
+    sure, and twice as much possible. `recurs`: what differs comes back, as the shapes of a data set
+    do: some of the compilations are the last of their kind.
     """
     counted = spared(1.0, lost, lost, lost).speedup - 1
-    likely, low = (1 / 2, RECURRING) if recurs else (HELD_UP, 1.0)
+    likely, low = (1 / 2, RECURRING) if recurs else (1, 1 / 2)
     return estimated(1 + likely * counted, 1 + low * counted, 1 + 2 * counted)
 
 
