@@ -1,6 +1,7 @@
 """The layers of a step: which there are, and what they take of it."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 from perfdoctor import Gain, Layer, Observation, Program, Steps, needed, place, spared
@@ -63,7 +64,22 @@ def too_deep(program: Program) -> list[Layer] | None:
     """Dense layers with nothing else between, more than the guide has it; no attention, say."""
     layers = dense_layers(program)
     alone = len(layers) == len(program.layers) and not program.loops
-    return layers if alone and sum(each.written for each in layers) > DENSE_DEPTH else None
+    return layers if alone and depth_of(program, layers) > DENSE_DEPTH else None
+
+
+def depth_of(program: Program, layers: Sequence[Layer]) -> int:
+    """Dense layers with weights of their own: derivatives of a network, and several calls of it,
+    write the same ones again.
+    """
+    weights: Counter[tuple[int, ...]] = Counter()
+    for argument in program.arguments:
+        if len(argument.shape) >= 2:
+            *stacked, first, second = argument.shape
+            weights[tuple(sorted((first, second)))] += math.prod(stacked)
+    written: Counter[tuple[int, ...]] = Counter()
+    for layer in layers:
+        written[tuple(sorted((layer.inputs, layer.outputs)))] += layer.written
+    return sum(min(count, weights[size]) for size, count in written.items())
 
 
 def compile_s(observation: Observation) -> float | None:
@@ -93,7 +109,7 @@ def smaller(observation: Observation, program: Program) -> Gain | None:
         parts.append((taken, taken * (1 - CLASSES / layer.outputs)))
     if (layers := too_deep(program)) is not None:
         taken = share(program, layers)
-        parts.append((taken, taken * (1 - DENSE_DEPTH / sum(each.written for each in layers))))
+        parts.append((taken, taken * (1 - DENSE_DEPTH / depth_of(program, layers))))
     if not parts:
         return None
     most, likely = max(parts)

@@ -53,6 +53,7 @@ from perfdoctor import (
 from perfdoctor_checks._layers import (
     compile_s,
     dense_layers,
+    depth_of,
     large_kernels,
     many_classes,
     named,
@@ -133,7 +134,7 @@ def deep(program: Program) -> list[Reason]:
         how=f"{DENSE_DEPTH} dense layers at most, or connections that skip some",
         changes_results="training",
     )
-    depth = sum(each.written for each in layers)
+    depth = depth_of(program, layers)
     return [(f"{depth} dense layers, one after another {named(program, layers)}", [fix])]
 
 

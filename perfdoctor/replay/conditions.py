@@ -78,7 +78,9 @@ def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program:
             children_ms=calls.children_cpu_ms,
             callers=calls.threads,
         ),
-        loading_share=loading_share(steps) * before_ms / max(sum(spins) + overlap_ms, LEAST_MS),
+        loading_share=loading_share(steps)
+        * max(0.0, before_ms - calls.collecting_ms)
+        / max(sum(spins) + overlap_ms, LEAST_MS),
         collecting_ms=calls.collecting_ms,
         reading_ms=steps.reading_ms if steps is not None else 0.0,
     )
