@@ -215,13 +215,21 @@ def test_what_a_softmax_takes_is_told_by_the_operations_on_its_axis() -> None:
 
 @pytest.mark.parametrize(("depth", "kind"), [(20, "ok"), (21, "issue"), (62, "issue")])
 def test_a_network_of_very_many_dense_layers_is_an_issue(depth: int, kind: str) -> None:
-    seen = built(replace(DENSE, written=depth, executed=depth), arguments=(weights(512, 512),))
+    layers = replace(DENSE, written=depth, executed=depth)
+    seen = built(layers, arguments=(weights(512, 512),) * depth)
     seen = replace(seen, compiles=compiled(0.5))
     outcome = network.check(seen)
     assert outcome.kind == kind
     if kind == "issue":
         assert_sound(outcome, seen)
         assert outcome.summary.startswith(f"{depth} dense layers, one after another")
+
+
+@pytest.mark.parametrize("own", [(weights(512, 512),) * 4, (weights(4, 512, 512),)])
+def test_the_same_dense_layers_written_again_are_no_depth(own: tuple[Argument, ...]) -> None:
+    """A derivative of a derivative of four layers, whose weights may lie in one array."""
+    seen = built(replace(DENSE, written=32, executed=32), arguments=own)
+    assert "one after another" not in network.check(replace(seen, compiles=compiled(0.5))).summary
 
 
 def test_dense_layers_with_something_else_between_may_be_many() -> None:

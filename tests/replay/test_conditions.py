@@ -241,6 +241,14 @@ def test_a_host_never_works_more_than_it_was_seen_to(
     assert sum(found.sleep_ms) <= blocked_ms * (1 + 1e-9) + 1e-9
 
 
+def test_collecting_is_no_loading() -> None:
+    """Of 10 ms of work 8 are a collection's; of the rest half is loading."""
+    seen = structs.replace(steps(etl_ms=1.0), time_ms=15.0, gc_ms=8.0)
+    by_itself = Replayed(steps=1, wall_s=0.004, inside_cpu_ms=(0.1,))
+    calls = observed(call(10.0, 10.0), collecting_ms=8.0)
+    assert host_of(calls, seen, by_itself, AS_IT_IS).loading_share == pytest.approx(0.1)
+
+
 def test_what_is_read_more_rarely_is_worked_on_more_rarely() -> None:
     seen = structs.replace(steps(synchronized=1.0), reading_ms=3.0)
     by_itself = Replayed(steps=1, wall_s=0.004, inside_cpu_ms=(0.1,))
