@@ -93,4 +93,4 @@ def forced_switches(before: Reading | None, after: Reading) -> int:
 
 def pool_name(name: str) -> str:
     """A thread's name without the number that some pools add: tf_XLAEigen/12 is tf_XLAEigen."""
-    return re.sub(r"[/_-]?-?\d+$", "", name) or name
+    return re.sub(r"[/_-]?-?\d+\Z", "", name) or name

@@ -179,6 +179,7 @@ def test_forced_switches_are_those_in_between() -> None:
         ("python", "python"),
         ("7", "7"),
         ("", ""),
+        ("0\n", "0\n"),
     ],
 )
 def test_threads_of_a_pool_share_its_name(name: str, pool: str) -> None:
