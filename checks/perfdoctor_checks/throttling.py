@@ -146,10 +146,8 @@ def slow_gpu(observation: Observation, gpu: Gpu, evidence: list[Evidence]) -> Ou
             how=f"nvidia-smi -i {gpu.index} -q -d POWER  # then: sudo nvidia-smi -pl WATTS",
         )
         return hint(summary, evidence, [more])
-    cooler = Fix(
-        summary="cool the GPU: fans, air flow, dust; or its power supply",
-        how=f"nvidia-smi -i {gpu.index} -q -d PERFORMANCE,TEMPERATURE",
-    )
+    look = f"nvidia-smi -i {gpu.index} -q -d PERFORMANCE,TEMPERATURE"
+    cooler = Fix(summary="cool the GPU: fans, air flow, dust; or its power supply", how=look)
     steps, lost = needed(observation.steps), 1 - clock_share(gpu)
     lost_ms = lost * steps.device_busy_ms
     gain = spared(steps.time_ms, lost_ms, lost_ms / 2, lost * steps.time_ms)
