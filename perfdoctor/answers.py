@@ -16,7 +16,6 @@ Part = TypeVar("Part")
 PLAIN = re.compile(r"[\w.:=]+")
 MOST = 0.98
 """Of a step: what an estimate may say that a fix saves; the rest is never known so well."""
-TINY_MS = 1e-9
 
 
 def needed(part: Part | None) -> Part:
@@ -80,7 +79,8 @@ def estimated(speedup: float, low: float, high: float) -> Gain:
 
 def spared(whole_ms: float, likely_ms: float, least_ms: float, most_ms: float) -> Gain:
     """The estimated gain if a step of `whole_ms` took so much less: likely, at least, at most."""
-    whole_ms = max(whole_ms, TINY_MS)
+    if whole_ms <= 0:
+        return estimated(1.0, 1.0, 1.0)
     least_ms = min(least_ms, likely_ms)
     likely, least, most = (
         1 / (1 - min(MOST, max(0.0, each_ms) / whole_ms))

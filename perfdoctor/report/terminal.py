@@ -138,10 +138,11 @@ def rest(report: Report) -> str:
         return ""
     parts: dict[str, float] = {name: ms for name, ms in steps["parts_ms"].items() if name in HOST}
     largest = max(parts, key=lambda name: parts[name])
-    return (
-        f" What no check explains: {lost_ms:.3g} ms a step beyond the step alone, the most of it "
-        f"in {HOST[largest]} ({parts[largest]:.3g} ms while the device idles)."
-    )
+    text = f" No finding explains the {lost_ms:.3g} ms that a step takes beyond that"
+    if parts[largest] < WORTH_A_LINE * steps["untraced_ms"]:
+        return f"{text}."
+    idle = f"{parts[largest]:.3g} ms of {HOST[largest]} while the device idles"
+    return f"{text}; there are {idle}."
 
 
 def why(unseen: list[CheckResult]) -> str:

@@ -72,7 +72,7 @@ def parts(
             chosen &= sampled_as == activity
         return code.places([recording.stacks[number] for number in numbers[chosen]], sampled)
 
-    reading = reads(code, recording.stacks, stacks_of(wait))
+    reading = reads(code, recording.stacks, stacks_of(wait)) & (activities != "loading")
     exposed_host = intersection(host, idle)
     exposed_host_ms = toll.net_ms(exposed_host)
     exposed_etl_ms = exposed_host_ms * share(sampled_as == "loading", exposed_host)

@@ -11,6 +11,7 @@ from perfdoctor.observe.digest.timeline import Timeline
 from perfdoctor.schema.recording import Recording
 
 FEWEST_STEPS = 5
+"""That tell a mean, and where the time goes."""
 FAIR_SHARE = 0.1
 """A thread that makes fewer of the calls than this share of the busiest one's is no other caller:
 an evaluation now and then."""
