@@ -107,30 +107,22 @@ def xla(observation: Observation, threads: Threads) -> list[Reason]:
     if backend is not None and (backend.platform != "cpu" or len(backend.devices) > 1):
         return []
     count = pool_of(threads) or (int(nproc) if nproc.isdigit() else 0)
-    text = f"XLA computes with {count} thread{'s' * (count != 1)} on {cores:g} cores"
-    if nproc.isdigit() and 0 < count < math.floor(cores):
-        fix = Fix(
-            summary="let XLA have a thread for each core",
-            how=set_variables(observation, {"NPROC": None}),
-            change=Change(env={"NPROC": None}),
-        )
-        return [(f"{text} (NPROC={nproc})", fix)]
-    if count <= math.ceil(cores):
-        return []
     allowed = max(1, int(cores))
-    if nproc and observation.host.affinity_cores <= math.ceil(cores):
-        fix = Fix(
-            summary="let XLA have as many threads as there are cores",
-            how=set_variables(observation, {"NPROC": None}),
-            change=Change(env={"NPROC": None}),
-        )
-        return [(f"{text} (NPROC={nproc})", fix)]
+    is_asked = nproc.isdigit()
+    if not count or allowed <= count <= math.ceil(cores) or (count < allowed and not is_asked):
+        return []
+    all_are_ours = bool(nproc) and observation.host.affinity_cores <= math.ceil(cores)
+    right = None if all_are_ours else str(allowed)
+    if nproc == right:
+        return []
+    whose = "there are cores" if all_are_ours else "the quota has cores"
     fix = Fix(
-        summary="let XLA have as many threads as the quota has cores",
-        how=set_variables(observation, {"NPROC": str(allowed)}),
-        change=Change(env={"NPROC": str(allowed)}),
+        summary=f"let XLA have as many threads as {whose}",
+        how=set_variables(observation, {"NPROC": right}),
+        change=Change(env={"NPROC": right}),
     )
-    return [(text, fix)] if nproc != str(allowed) else []
+    text = f"XLA computes with {count} thread{'s' * (count != 1)} on {cores:g} cores"
+    return [(f"{text} (NPROC={nproc})" if all_are_ours else text, fix)]
 
 
 def workers(observation: Observation) -> list[Reason]:

@@ -132,3 +132,21 @@ def test_that_the_run_failed_after_its_steps_is_said() -> None:
 def test_a_report_without_steps_has_no_bar() -> None:
     assert "a step," not in render(replace(healthy(), steps=None))
     assert "a step," in render(healthy())
+
+
+@pytest.mark.parametrize(
+    ("dispatch_ms", "taken_ms", "said"),
+    [
+        (1.4, 1.65, " there are 1.4 ms of dispatching the calls while the device idles."),
+        (0.01, 1.65, "beyond that."),  # nothing is guessed
+        (1.4, 0.21, None),
+    ],
+)
+def test_a_run_without_findings_says_what_is_left(
+    dispatch_ms: float, taken_ms: float, said: str | None
+) -> None:
+    parts = {"device": 0.2, "etl": 0.0, "gc": 0.0, "dispatch": dispatch_ms, "wait": 0.0}
+    steps = {"untraced_ms": taken_ms, "alone_ms": 0.2, "parts_ms": parts}
+    text = sentence(replace(results("ok"), steps=steps))
+    assert ("No finding explains the 1.45 ms" in text) == (said is not None)
+    assert text.endswith(said or "checks.")
