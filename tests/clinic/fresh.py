@@ -3,8 +3,8 @@
 python -m tests.clinic.fresh [NAME …]
 
 Their author knew the ids of the checks, and neither perfdoctor's code nor the scripts on which it
-was tried. `fresh/cases.json` has what each of the files holds, and which id is to come first. Each
-is run by itself first: its last line tells how long its steps took; a fault's truth is that of the
+was tried. `fresh/cases.json` has the lines by which each fault differs from its healthy script, the
+environment, and which id is to come first. Each is run by itself first: its last line tells how long its steps took; a fault's truth is that of the
 healthy script, run before and after the faulty ones, over its own. Then each is examined by the
 default command, once, and the table is printed as it came out.
 """
@@ -42,13 +42,24 @@ def cases() -> list[dict[str, Any]]:
     return found
 
 
-def ran(case: dict[str, Any], *command: str) -> tuple[str, float]:
+def written(case: dict[str, Any], folder: Path) -> Path:
+    """The script of a case, as a file of its own."""
+    text = (FOLDER / f"{case['name']}.py").read_text()
+    for old, new in case["edits"]:
+        assert text.count(old) == 1, named(case)
+        text = text.replace(old, new)
+    script = folder / f"{case['name']}.py"
+    script.write_text(text)
+    return script
+
+
+def ran(case: dict[str, Any], folder: Path, *command: str) -> tuple[str, float]:
     """What it printed, and how long it took."""
     began = time.monotonic()
     done = subprocess.run(
         [sys.executable, *command],
         env=os.environ | case["env"],
-        cwd=FOLDER / case["name"],
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=LIMIT_S,
@@ -59,10 +70,12 @@ def ran(case: dict[str, Any], *command: str) -> tuple[str, float]:
 
 def rate(case: dict[str, Any], steps: int) -> float:
     """Steps a second; not a number, with what it printed, if it did not end as it should."""
-    try:
-        text, _ = ran(case, str(FOLDER / case["file"]), str(steps))
-    except subprocess.TimeoutExpired:
-        text = "it took too long"
+    with tempfile.TemporaryDirectory() as name:
+        script = written(case, Path(name))
+        try:
+            text, _ = ran(case, script.parent, str(script), str(steps))
+        except subprocess.TimeoutExpired:
+            text = "it took too long"
     told = ENDED.findall(text)
     if not told:
         print(f"{named(case)}: {text[-600:]}", file=sys.stderr)
@@ -93,9 +106,12 @@ def examined(case: dict[str, Any]) -> dict[str, Any]:
     """By the default command, as the ward's runner tells it."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "report.json"
-        command = ("-m", "perfdoctor", "check", str(FOLDER / case["file"]))
+        script = written(case, Path(folder))
+        command = ("-m", "perfdoctor", "check", str(script))
         try:
-            text, seconds = ran(case, *command, "--format", "json", "--output", str(path))
+            text, seconds = ran(
+                case, script.parent, *command, "--format", "json", "--output", str(path)
+            )
         except subprocess.TimeoutExpired:
             text, seconds = "it took too long", LIMIT_S
         report = json.loads(path.read_text()) if path.exists() else {"findings": [], "checks": []}
