@@ -4,9 +4,10 @@ python -m tests.clinic.fresh [NAME …]
 
 Their author knew the ids of the checks, and neither perfdoctor's code nor the scripts on which it
 was tried. `fresh/cases.json` has the lines by which each fault differs from its healthy script, the
-environment, and which id is to come first. Each is run by itself first: its last line tells how long its steps took; a fault's truth is that of the
-healthy script, run before and after the faulty ones, over its own. Then each is examined by the
-default command, once, and the table is printed as it came out.
+environment, and which id is to come first. Each is run by itself first: its last line tells how
+long its steps took; a fault's truth is that of the healthy script, run before and after the faulty
+ones, over its own. Then each is examined by the default command, once, and the table is printed as
+it came out.
 """
 
 import json
