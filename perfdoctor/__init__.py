@@ -25,7 +25,15 @@ if TYPE_CHECKING:
     from perfdoctor.schema.fix import Change, Fix, Gain, Scalar
     from perfdoctor.schema.memory import DeviceMemory, LiveArrays, Memory, MemorySample
     from perfdoctor.schema.observation import Observation, Target
-    from perfdoctor.schema.program import Argument, Callback, Executable, Layer, Loop, Program
+    from perfdoctor.schema.program import (
+        Argument,
+        Callback,
+        Executable,
+        Layer,
+        Loop,
+        Program,
+        bytes_of,
+    )
     from perfdoctor.schema.report import Evidence, Outcome, Report
     from perfdoctor.schema.run import (
         Compile,
@@ -61,7 +69,15 @@ _HOMES = {
     "perfdoctor.schema.fix": ("Change", "Fix", "Gain", "Scalar"),
     "perfdoctor.schema.memory": ("DeviceMemory", "LiveArrays", "Memory", "MemorySample"),
     "perfdoctor.schema.observation": ("Observation", "Target"),
-    "perfdoctor.schema.program": ("Argument", "Callback", "Executable", "Layer", "Loop", "Program"),
+    "perfdoctor.schema.program": (
+        "Argument",
+        "Callback",
+        "Executable",
+        "Layer",
+        "Loop",
+        "Program",
+        "bytes_of",
+    ),
     "perfdoctor.schema.report": ("Evidence", "Outcome", "Report"),
     "perfdoctor.schema.run": (
         "Compile",
@@ -117,6 +133,7 @@ __all__ = [
     "Threads",
     "Workload",
     "__version__",
+    "bytes_of",
     "estimated",
     "hint",
     "issue",

@@ -42,6 +42,7 @@ from perfdoctor import (
     Observation,
     Outcome,
     Program,
+    bytes_of,
     hint,
     issue,
     needed,
@@ -134,7 +135,7 @@ def unusable(observation: Observation) -> list[Reason]:
     """Donations that JAX warned of, unless they are small."""
     warned = [each for each in observation.messages or () if UNUSABLE in each]
     sizes = [
-        [bytes_of(kind, dims) for kind, dims in found]
+        [bytes_of(kind, [int(n) for n in dims.split(",") if n]) for kind, dims in found]
         for each in warned
         if (found := SHAPE.findall(each))
     ]
@@ -147,12 +148,6 @@ def unusable(observation: Observation) -> list[Reason]:
         how="keep shapes and dtypes of the state, or take the argument out of donate_argnums",
     )
     return [(f"donated buffers were not usable ({size / MIB:.1f} MiB)", fix)]
-
-
-def bytes_of(dtype: str, dims: str) -> int:
-    """Of an array as a warning writes it."""
-    shape = tuple(int(each) for each in dims.split(",") if each)
-    return Argument(name="", shape=shape, dtype=dtype, donated=True).bytes
 
 
 def state(program: Program) -> list[Argument]:

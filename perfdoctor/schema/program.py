@@ -5,6 +5,7 @@ Times are in the unit that the field's name says.
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from math import prod
 from typing import Literal
 
@@ -13,6 +14,12 @@ from msgspec import Struct
 from perfdoctor.schema.run import Place
 
 BITS = re.compile(r"\d+")
+
+
+def bytes_of(dtype: str, shape: Sequence[int]) -> int:
+    """Of an array, its type as XLA names it: f32, bf16, i1, pred; a bool takes a byte a piece."""
+    bits = BITS.search(dtype)
+    return prod(shape) * max(8, int(bits[0]) if bits else 8) // 8
 
 
 class Argument(Struct, frozen=True, kw_only=True):
@@ -25,9 +32,8 @@ class Argument(Struct, frozen=True, kw_only=True):
 
     @property
     def bytes(self) -> int:
-        """Of the whole array; a bool takes one a piece."""
-        bits = BITS.search(self.dtype)
-        return prod(self.shape) * max(8, int(bits[0]) if bits else 32) // 8
+        """Of the whole array."""
+        return bytes_of(self.dtype, self.shape)
 
 
 class Layer(Struct, frozen=True, kw_only=True):

@@ -1,19 +1,17 @@
 """XLA's account of the step: cost, memory, and what its optimised program calls and copies."""
 
 import hashlib
-import math
 import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
-from perfdoctor.schema.program import Executable
+from perfdoctor.schema.program import Executable, bytes_of
 from perfdoctor.schema.recording import ExecutableRecord, Recording
 
 TARGET = re.compile(r'custom_call_target="([^"]+)"')
 COPY = re.compile(r"= (\w+)\[([\d,]*)\]\S* copy\(")
-BITS = re.compile(r"\d+")
 BLOCK = re.compile(r"^(?:ENTRY )?%?([\w.-]+) \(.*\{$", re.MULTILINE)
 CONVOLUTION = re.compile(r"^ +(?:ROOT )?%?([\w.-]+) = .* convolution\(", re.MULTILINE)
 FUSION = re.compile(r"^ +(?:ROOT )?%?([\w.-]+) = .* fusion\(.* calls=%?([\w.-]+)", re.MULTILINE)
@@ -112,6 +110,4 @@ def module_name(function: str) -> str:
 
 def size(dtype: str, shape: str) -> int:
     """Bytes of an array, its type as XLA names it: f32, bf16, pred."""
-    bits = BITS.search(dtype)
-    elements = math.prod(int(each) for each in shape.split(",") if each)
-    return elements * max(8, int(bits[0]) if bits else 8) // 8
+    return bytes_of(dtype, [int(each) for each in shape.split(",") if each])
