@@ -15,14 +15,26 @@ if TYPE_CHECKING:
         not_applicable,
         not_measured,
         ok,
+        on_accelerator,
         on_cpu,
         place,
         set_variables,
         shorten,
+        sized,
         spared,
     )
-    from perfdoctor.schema.calls import Alone, Call, Leaf, StepCalls
+    from perfdoctor.diagnosis import Diagnosis, diagnose
+    from perfdoctor.listener import PerformanceListener
+    from perfdoctor.schema.calls import (
+        Alone,
+        Call,
+        Eager,
+        Leaf,
+        StepCalls,
+        shared_lengths,
+    )
     from perfdoctor.schema.fix import Change, Fix, Gain, Scalar
+    from perfdoctor.schema.iterations import Iterations
     from perfdoctor.schema.memory import DeviceMemory, LiveArrays, Memory, MemorySample
     from perfdoctor.schema.observation import Observation, Target
     from perfdoctor.schema.program import (
@@ -42,10 +54,17 @@ if TYPE_CHECKING:
         Garbage,
         Place,
         Setting,
-        Steps,
         Threads,
     )
-    from perfdoctor.schema.surroundings import Backend, BusyProcess, Gpu, Host, Load
+    from perfdoctor.schema.steps import Steps
+    from perfdoctor.schema.surroundings import (
+        Backend,
+        BusyProcess,
+        Gpu,
+        GpuLibrary,
+        Host,
+        Load,
+    )
     from perfdoctor.schema.workload import Workload
 
 __version__ = "0.1.0"
@@ -59,14 +78,26 @@ _HOMES = {
         "not_applicable",
         "not_measured",
         "ok",
+        "on_accelerator",
         "on_cpu",
         "place",
         "set_variables",
         "shorten",
+        "sized",
         "spared",
     ),
-    "perfdoctor.schema.calls": ("Alone", "Call", "Leaf", "StepCalls"),
+    "perfdoctor.diagnosis": ("Diagnosis", "diagnose"),
+    "perfdoctor.listener": ("PerformanceListener",),
+    "perfdoctor.schema.calls": (
+        "Alone",
+        "Call",
+        "Eager",
+        "Leaf",
+        "StepCalls",
+        "shared_lengths",
+    ),
     "perfdoctor.schema.fix": ("Change", "Fix", "Gain", "Scalar"),
+    "perfdoctor.schema.iterations": ("Iterations",),
     "perfdoctor.schema.memory": ("DeviceMemory", "LiveArrays", "Memory", "MemorySample"),
     "perfdoctor.schema.observation": ("Observation", "Target"),
     "perfdoctor.schema.program": (
@@ -86,10 +117,17 @@ _HOMES = {
         "Garbage",
         "Place",
         "Setting",
-        "Steps",
         "Threads",
     ),
-    "perfdoctor.schema.surroundings": ("Backend", "BusyProcess", "Gpu", "Host", "Load"),
+    "perfdoctor.schema.steps": ("Steps",),
+    "perfdoctor.schema.surroundings": (
+        "Backend",
+        "BusyProcess",
+        "Gpu",
+        "GpuLibrary",
+        "Host",
+        "Load",
+    ),
     "perfdoctor.schema.workload": ("Workload",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -105,6 +143,8 @@ __all__ = [
     "Compile",
     "CompileCache",
     "DeviceMemory",
+    "Diagnosis",
+    "Eager",
     "Evidence",
     "Executable",
     "Failure",
@@ -112,7 +152,9 @@ __all__ = [
     "Gain",
     "Garbage",
     "Gpu",
+    "GpuLibrary",
     "Host",
+    "Iterations",
     "Layer",
     "Leaf",
     "LiveArrays",
@@ -122,6 +164,7 @@ __all__ = [
     "MemorySample",
     "Observation",
     "Outcome",
+    "PerformanceListener",
     "Place",
     "Program",
     "Report",
@@ -134,6 +177,7 @@ __all__ = [
     "Workload",
     "__version__",
     "bytes_of",
+    "diagnose",
     "estimated",
     "hint",
     "issue",
@@ -141,10 +185,13 @@ __all__ = [
     "not_applicable",
     "not_measured",
     "ok",
+    "on_accelerator",
     "on_cpu",
     "place",
     "set_variables",
+    "shared_lengths",
     "shorten",
+    "sized",
     "spared",
 ]
 

@@ -14,8 +14,12 @@ from perfdoctor.schema.report import Evidence, Outcome
 
 Part = TypeVar("Part")
 PLAIN = re.compile(r"[\w.:=]+")
+"""A value that a shell takes as it is, without quotes."""
+SIZES = ((2.0**20, "MiB"), (2.0**10, "KiB"))
+"""Units of memory, the largest first, each with its bytes."""
 MOST = 0.98
-"""Of a step: what an estimate may say that a fix saves; the rest is never known so well."""
+"""The largest share of a step that an estimated gain may save: an estimate is never so good that
+nothing of the step is left."""
 
 
 def needed(part: Part | None) -> Part:
@@ -36,7 +40,7 @@ def issue(
     fixes: Sequence[Fix],
     gain: Gain | None = None,
     *,
-    ladder: bool = False,
+    sweep: bool = False,
 ) -> Outcome:
     """A loss that was seen; whether it is worth reporting is decided by its measured gain."""
     return Outcome(
@@ -45,7 +49,7 @@ def issue(
         evidence=tuple(evidence),
         fixes=tuple(fixes),
         gain=gain,
-        ladder=ladder,
+        sweep=sweep,
     )
 
 
@@ -55,15 +59,15 @@ def hint(
     fixes: Sequence[Fix] = (),
     gain: Gain | None = None,
     *,
-    ladder: bool = False,
+    sweep: bool = False,
 ) -> Outcome:
     """A risk that was not seen to cost anything here; becomes an issue if a trial shows a gain."""
-    outcome = issue(summary, evidence, fixes, gain, ladder=ladder)
+    outcome = issue(summary, evidence, fixes, gain, sweep=sweep)
     return structs.replace(outcome, kind="hint")
 
 
 def not_applicable(why: str) -> Outcome:
-    """Nothing here that the check could look at."""
+    """There is nothing here that the check could look at."""
     return Outcome(kind="not-applicable", summary=why)
 
 
@@ -94,6 +98,11 @@ def on_cpu(observation: Observation) -> bool:
     return observation.backend is not None and observation.backend.platform == "cpu"
 
 
+def on_accelerator(observation: Observation) -> bool:
+    """Whether the training is known to compute on something else than the CPU."""
+    return observation.backend is not None and observation.backend.platform != "cpu"
+
+
 def shorten(file: str) -> str:
     """A file's name with its folder, enough to find it."""
     return "/".join(Path(file).parts[-2:])
@@ -102,6 +111,17 @@ def shorten(file: str) -> str:
 def place(file: str, line: int) -> str:
     """file:line."""
     return f"{shorten(file)}:{line}"
+
+
+def unit_of(value: float) -> tuple[float, str]:
+    """The unit in which a reader sees so many bytes, and how many bytes it has."""
+    return next((size for size in SIZES if value >= size[0]), (1.0, "bytes"))
+
+
+def sized(count: float) -> str:
+    """A number of bytes in words: 1,412 MiB, 3.5 KiB, 4 bytes."""
+    size, unit = unit_of(count)
+    return f"{count / size:,.0f} {unit}" if count >= 1000 * size else f"{count / size:.3g} {unit}"
 
 
 def set_variables(observation: Observation, change: Mapping[str, str | None]) -> str:
@@ -124,5 +144,5 @@ def in_code(name: str, value: str | None) -> str:
 
 
 def quoted(value: str) -> str:
-    """For a shell."""
+    """A value, quoted for a shell where that is needed."""
     return value if PLAIN.fullmatch(value) else f'"{value}"'

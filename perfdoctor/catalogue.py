@@ -1,22 +1,28 @@
 """Finds the checks, through the entry points of the group `perfdoctor.checks`."""
 
-import difflib
 import pkgutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module, metadata
 from types import ModuleType
 
-from perfdoctor.schema.errors import NothingMeasured, UsageError
+from perfdoctor.schema.errors import NothingMeasured, UsageError, meant
 from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.report import Evidence, Outcome
 
 GROUP = "perfdoctor.checks"
+"""The group of entry points by which packages offer checks."""
 OURS = "perfdoctor"
+"""The distribution whose checks come first, so that no other package can replace one of them."""
+NO_CHECKS = (
+    "no checks are installed: Python finds no package metadata of perfdoctor; install it again: "
+    "pip install --force-reinstall --no-deps perfdoctor"
+)
+"""What is said where no entry point is found at all, not even perfdoctor's own."""
 
 
 def nothing_here(observation: Observation) -> Sequence[Evidence]:
-    """Of a check that says nothing of a machine by itself."""
+    """No facts: what a check has that says nothing of a machine without a run."""
     return ()
 
 
@@ -26,6 +32,7 @@ class Check:
 
     id: str
     needs: tuple[str, ...]
+    """Parts of an Observation; of those with `|` between them, one."""
     documentation: str
     look: Callable[[Observation], Outcome]
     here: Callable[[Observation], Sequence[Evidence]] = nothing_here
@@ -40,8 +47,11 @@ class Check:
         """The outcome; a missing part or a fault of the check is one too."""
         try:
             for part in self.needs:
-                if getattr(observation, part) is None:
-                    why = observation.not_measured.get(part, f"the observation has no {part}")
+                parts = part.split("|")
+                if all(getattr(observation, each) is None for each in parts):
+                    why = observation.not_measured.get(
+                        parts[0], f"the observation has no {parts[0]}"
+                    )
                     return Outcome(kind="not-measured", summary=why)
             outcome = self.look(observation)
             if not isinstance(outcome, Outcome):
@@ -59,13 +69,19 @@ def unusable(name: str, why: str) -> Check:
 
 
 def checks() -> list[Check]:
-    """The catalogue, in alphabetical order; what can't be used is in it by its own name."""
+    """The catalogue, in alphabetical order; what can't be used is in it by its own name.
+
+    Raises:
+        NothingMeasured: there is none, since the package's metadata is missing.
+    """
     found: dict[str, tuple[Check, str]] = {}
     for check, origin in candidates():
         if check.id in found:
             first = found[check.id][1]
             check = unusable(origin, f"there is a check named {check.id!r} already, in {first}")
         found[check.id] = (check, origin)
+    if not found:
+        raise NothingMeasured(NO_CHECKS)
     return [found[name][0] for name in sorted(found)]
 
 
@@ -125,10 +141,17 @@ def check_of(module: ModuleType) -> Check:
 
 
 def chosen(every: list[Check], select: Sequence[str], ignore: Sequence[str]) -> list[Check]:
-    """The checks that were asked for; a UsageError for an id that there is not."""
+    """The checks that were asked for.
+
+    Raises:
+        UsageError: there is no check with one of these ids, or none is left.
+    """
     for name in (*select, *ignore):
         find(every, name)
-    return [c for c in every if (not select or c.id in select) and c.id not in ignore]
+    found = [c for c in every if (not select or c.id in select) and c.id not in ignore]
+    if not found:
+        raise UsageError("no check is left: --ignore names all that are selected")
+    return found
 
 
 def find(every: list[Check], name: str) -> Check:
@@ -136,7 +159,4 @@ def find(every: list[Check], name: str) -> Check:
     for check in every:
         if check.id == name:
             return check
-    ids = [check.id for check in every]
-    nearest = difflib.get_close_matches(name, ids, n=1, cutoff=0.4)
-    meant = f"did you mean {nearest[0]}?" if nearest else f"known: {', '.join(ids)}"
-    raise UsageError(f"there is no check {name!r}; {meant}")
+    raise UsageError(f"there is no check {name!r}; {meant(name, (check.id for check in every))}")

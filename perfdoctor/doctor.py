@@ -1,4 +1,4 @@
-"""The road that data takes: target → observation → outcomes → trials → verdicts → report."""
+"""From a target to a report: observation, outcomes of the checks, trials, verdicts."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,25 +12,28 @@ import msgspec
 from perfdoctor import __version__
 from perfdoctor.catalogue import Check, checks, chosen
 from perfdoctor.files import write_whole
+from perfdoctor.observe.lines import lines_of
 from perfdoctor.observe.session import observe
-from perfdoctor.patient import output_of, patient_of
-from perfdoctor.processes import Ward
-from perfdoctor.replay.replay import Replay, way_of, why_unfaithful
+from perfdoctor.processes import ProcessGroups
+from perfdoctor.replay.fidelity import why_unfaithful
+from perfdoctor.replay.replay import Replay, way_of
+from perfdoctor.report import figures
 from perfdoctor.report.rank import Verdict, judge, ranked, told_once
 from perfdoctor.report.summary import environment, steps
+from perfdoctor.runner import folders_of, output_of, runner_of
 from perfdoctor.schema.fix import Gain, Tried
 from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.report import CheckResult, Outcome, Report, ReportTarget
+from perfdoctor.targets.named import is_named
 from perfdoctor.targets.resolve import is_script, resolve
 from perfdoctor.trials.change import go_together, merged
 from perfdoctor.trials.live import WorkerEnded
 from perfdoctor.trials.statistics import gain_of
-from perfdoctor.trials.trial import Laboratory, Way, on_the_program
+from perfdoctor.trials.trial import Laboratory, Way
 
 OBSERVING_SHARE = 0.5
-"""Of the budget: what the observed run may take, compilation included."""
-NO_FUNCTION = ""
-"""Where no steps were seen: copies of a script then count all that it calls."""
+"""The share of the budget that the observed run may take, compilation included; the rest is for
+trials and replays."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +44,11 @@ class Request:
     module: str | None = None
     """A module to examine, as `python -m` runs it."""
     arguments: Sequence[str] = ()
-    """Of the script or module."""
+    """Arguments of the script or module."""
     budget_s: float = 120.0
     try_fixes: bool | None = None
-    """None: for what is ours, not for a script, which a trial would run again."""
+    """Whether fixes are tried; None: on the reference loop and on workloads, but not on a script,
+    which a trial would run again."""
     min_gain: float = 0.05
     """Smallest gain to report: 0.05 is 5 %."""
     select: Sequence[str] = ()
@@ -63,12 +67,17 @@ class Request:
         return is_script(self.target, self.module)
 
     @property
+    def runs_users_code(self) -> bool:
+        """Whether it may print something itself."""
+        return self.runs_script or is_named(self.target)
+
+    @property
     def tries_fixes(self) -> bool:
         """Whether trials follow."""
         return not self.runs_script if self.try_fixes is None else self.try_fixes
 
 
-def check(request: Request, ward: Ward, say: Callable[[str], None]) -> Report:
+def check(request: Request, groups: ProcessGroups, say: Callable[[str], None]) -> Report:
     """Diagnose a target, and measure what each fix is worth."""
     deadline = time.monotonic() + request.budget_s
     catalogue = chosen(checks(), request.select, request.ignore)
@@ -76,28 +85,30 @@ def check(request: Request, ward: Ward, say: Callable[[str], None]) -> Report:
     if isinstance(target, Observation):
         saved = ReportTarget(kind="observation", name=str(request.target), args=())
         return diagnosed(target, catalogue, request.min_gain, saved)
+    own_folders = folders_of(target)
     with output_of(request.script_output) as output:
-        patient = patient_of(target, ward, output, say, copied=request.workdir_copy)
+        runner = runner_of(target, groups, output, say, copied=request.workdir_copy)
         share = OBSERVING_SHARE if request.tries_fixes or request.replays else 1.0
-        folder = ward.folder() if request.replays else None
-        observation = observe(target, patient.launch, ward, share * request.budget_s, say, folder)
+        folder = groups.folder() if request.replays else None
+        observation = observe(target, runner.launch, groups, share * request.budget_s, say, folder)
+        examined = msgspec.structs.replace(target, parts=runner.parts())
+        lines = lines_of(observation, own_folders)
+        observation = msgspec.structs.replace(observation, target=examined, sources=lines)
     save(observation, request)
     with ExitStack() as stack:
         ways = []
         if request.tries_fixes and observation.failure is None and observation.settings is not None:
-            function = observation.steps.function if observation.steps else NO_FUNCTION
-            ways += on_the_program(patient.plays(function), observation.set_in_code)
+            ways += runner.ways(observation)
         if folder is not None and observation.failure is None:
-            replay = Replay(ward, patient.launch.env, folder, say)
-            observation, way = replayed(observation, stack.enter_context(replay), deadline)
-            if way and request.runs_script:  # a workload's fixes are tried on itself
-                ways.append(way)
+            replay = stack.enter_context(Replay(groups, runner.launch.env, folder, say))
+            observation, found = replayed(observation, replay, deadline)
+            ways += found if target.workload is None else ()  # a file's are tried on the loop
         if ways:
             laboratory = Laboratory(ways, deadline, request.min_gain, say)
             observation = with_trials(observation, catalogue, laboratory)
     save(observation, request)
-    examined = ReportTarget(kind=target.kind, name=target.name, args=target.args)
-    return diagnosed(observation, catalogue, request.min_gain, examined)
+    told = ReportTarget(kind=target.kind, name=target.name, args=target.args)
+    return diagnosed(observation, catalogue, request.min_gain, told)
 
 
 def save(observation: Observation, request: Request) -> None:
@@ -108,17 +119,25 @@ def save(observation: Observation, request: Request) -> None:
 
 def replayed(
     observation: Observation, replay: Replay, deadline: float
-) -> tuple[Observation, Way | None]:
-    """What the step takes alone; and a way to measure fixes on it, if it goes as observed."""
-    alone, why = None, None
+) -> tuple[Observation, list[Way]]:
+    """What the step takes alone; and ways to measure fixes on it, if it goes as observed.
+
+    Of a step that is dispatched operation by operation, what it takes as one program.
+    """
+    eager, alone, why = observation.eager, None, None
+    ways = [replay.whole(observation)]
     try:
-        alone = replay.told(observation, deadline)
-        why = why_unfaithful(alone)
+        if eager is not None and eager.is_step:
+            alone = replay.told_of_whole(eager, deadline)
+        else:
+            alone = replay.told(observation, deadline)
+            why = why_unfaithful(alone)
+            ways.append(way_of(replay, alone))
     except WorkerEnded as error:
         why = str(error)
     missing = dict(observation.not_measured) | ({"alone": why} if why else {})
     observation = msgspec.structs.replace(observation, alone=alone, not_measured=missing)
-    return observation, way_of(replay, alone) if alone is not None else None
+    return observation, [way for way in ways if way is not None]
 
 
 def with_trials(
@@ -130,7 +149,7 @@ def with_trials(
     outcomes = {each.id: each(observation) for each in catalogue}
     tried: list[Tried] = []
     for name in worth_trying(outcomes, laboratory):
-        tried += laboratory.best_of(name, outcomes[name].fixes, outcomes[name].ladder)
+        tried += laboratory.best_of(name, outcomes[name].fixes, outcomes[name].sweep)
     verdicts = verdicts_on(outcomes, tried, laboratory.min_gain)
     helped = [(v.check, v.fix) for v in ranked(verdicts) if v.measured]
     tried += laboratory.remaining([(check, fix) for check, fix in helped if fix is not None])
@@ -192,9 +211,14 @@ def diagnosed(
     """All that the observation and its trials say; the same for a saved one."""
     outcomes = {each.id: each(observation) for each in catalogue}
     verdicts = verdicts_on(outcomes, observation.tried, min_gain)
-    findings = tuple(v.finding(rank) for rank, v in enumerate(ranked(verdicts), 1))
+    shown = [(each, measured(each)) for each in observation.tried]
+    documented = {each.id: each.documentation.strip() for each in catalogue}
+    findings = tuple(
+        verdict.finding(rank, documented[verdict.check])
+        for rank, verdict in enumerate(ranked(verdicts), 1)
+    )
     gains = [verdict.gain for verdict in ranked(verdicts) if verdict.measured]
-    together = [measured(each) for each in observation.tried if each.check == "" and len(gains) > 1]
+    together = [gain for each, gain in shown if each.check == "" and len(gains) > 1]
     return Report(
         schema="perfdoctor.report/1",
         perfdoctor=__version__,
@@ -208,4 +232,10 @@ def diagnosed(
             CheckResult(id=verdict.check, outcome=verdict.kind, summary=verdict.summary)
             for verdict in verdicts
         ),
+        timeline=observation.timeline,
+        memory=figures.memory(observation),
+        tried=figures.tried(shown),
+        sweeps=figures.sweeps(observation, shown),
+        layers=figures.layers(observation),
+        sources=figures.sources(observation, findings),
     )

@@ -22,21 +22,28 @@ def read_saved(file: Path, kind: type[Saved], schema: str, what: str) -> Saved:
     """What was saved there; a UsageError that says what is wrong with the file if that is not a
     `what` of this schema.
     """
+    found = schema_of(file, what)
+    if found != schema:
+        raise UsageError(f"{file}: schema is {found!r}; expected {schema!r}")
     try:
-        raw = file.read_bytes()
-        found = msgspec.json.decode(raw, type=Header).schema
+        return msgspec.json.decode(file.read_bytes(), type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{file}: no valid {what}: {error}") from None
+
+
+def schema_of(file: Path, what: str) -> str:
+    """Which of our kinds of files it says to be; a UsageError if it can't be read, or says none.
+
+    `what` was expected there, in words.
+    """
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Header).schema
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}") from None
     except msgspec.ValidationError:
         raise UsageError(f"{file}: no {what}: it has no schema") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{file}: not JSON, or cut off: {error}") from None
-    if found != schema:
-        raise UsageError(f"{file}: schema is {found!r}; expected {schema!r}")
-    try:
-        return msgspec.json.decode(raw, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{file}: no valid {what}: {error}") from None
 
 
 def write_whole(file: Path, content: bytes) -> None:

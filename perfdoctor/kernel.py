@@ -9,8 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
+"""The number of the option of prctl(2)."""
 NICENESS = 10
-"""Of what takes place beside the program that is observed: a tenth of a core where both want it."""
+"""The niceness of what works beside the observed program: where both want a core, it gets a tenth
+of it."""
 
 
 def die_with_parent() -> None:
@@ -37,7 +39,9 @@ def let_others_go_first() -> None:
 
 
 def let_other_threads_go_first() -> None:
-    """The same for the thread that calls it, for as long as it lives."""
+    """Give way to other threads, as `let_others_go_first` does, but only with the calling thread,
+    for as long as it lives.
+    """
     if sys.platform == "linux":
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
 

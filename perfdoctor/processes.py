@@ -19,13 +19,14 @@ import psutil
 GRACE_S = 3.0
 """How long a child may take to leave by itself (grain's workers release shared memory then)."""
 OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "MemoryError", "Out of memory", "out of memory")
+"""What a program writes that has run out of memory: XLA's and Python's words for it."""
 
 
 class Interrupted(BaseException):
     """SIGINT or SIGTERM arrived; only the command line catches it."""
 
 
-class Ward:
+class ProcessGroups:
     """Owns the children and folders of a command, as a context that ends them all.
 
     SIGINT and SIGTERM raise `Interrupted` in the main thread, once; never while a child is being
@@ -219,7 +220,9 @@ def resume_descendants(child: psutil.Process) -> None:
 
 
 def resume_alone(child: psutil.Process) -> int:
-    """At which instant, by time.monotonic_ns()."""
+    """Let a suspended process run again, without its descendants; returns when, by
+    time.monotonic_ns().
+    """
     instant_ns = time.monotonic_ns()
     with suppress(psutil.Error):
         child.resume()

@@ -1,7 +1,8 @@
-"""Saves a measurement with what is needed to judge it: date, machine, versions, command."""
+"""Saves a measurement with what is needed to judge it: date, machine, versions, commit, command."""
 
 import json
 import shlex
+import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,10 +12,13 @@ from perfdoctor.observe.host import host
 from perfdoctor.observe.libraries import libraries
 
 
-def save(name: str, lines: list[str], data: Any, *, shown: bool = True) -> None:
+def save(
+    name: str, lines: list[str], data: Any, *, shown: bool = True, measured: str | None = None
+) -> None:
     """Print the lines; keep them, and the data, as results/NAME.txt and results/NAME.json.
 
-    The folder `results` lies beside the script that runs.
+    The folder `results` lies beside the script that runs. `measured`: the commit that was measured,
+    if it is not the one that runs.
     """
     machine, installed = host(), libraries()
     packages = ", ".join(f"{k} {v}" for k, v in installed.packages.items())
@@ -25,6 +29,7 @@ def save(name: str, lines: list[str], data: Any, *, shown: bool = True) -> None:
         f"date      {datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         f"machine   {machine.cpu_model}, {machine.usable_cores:g} cores, {machine.os}",
         f"versions  Python {installed.python}, {packages}",
+        f"commit    {measured or commit()}",
         f"command   {command}",
         "",
     ]
@@ -35,3 +40,12 @@ def save(name: str, lines: list[str], data: Any, *, shown: bool = True) -> None:
     results.mkdir(exist_ok=True)
     (results / f"{name}.txt").write_text(text)
     (results / f"{name}.json").write_text(json.dumps(data, indent=1) + "\n")
+
+
+def commit() -> str:
+    """What was measured, as far as git knows."""
+    try:
+        told = ["git", "describe", "--always", "--exclude=*", "--dirty= with changes"]
+        return subprocess.check_output(told, text=True, stderr=subprocess.DEVNULL).strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"

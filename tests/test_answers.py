@@ -9,9 +9,12 @@ from perfdoctor.answers import (
     not_applicable,
     not_measured,
     ok,
+    on_accelerator,
+    on_cpu,
     place,
     set_variables,
     shorten,
+    sized,
 )
 from perfdoctor.schema.errors import NothingMeasured
 from perfdoctor.schema.fix import Fix, Gain
@@ -24,15 +27,15 @@ GAIN = Gain(speedup=1.5, low=1.2, high=2.0, basis="estimated")
 
 
 def test_an_issue_keeps_all_that_was_seen() -> None:
-    assert issue("slow", [FACT], [FIX], GAIN, ladder=True) == Outcome(
-        kind="issue", summary="slow", evidence=(FACT,), fixes=(FIX,), gain=GAIN, ladder=True
+    assert issue("slow", [FACT], [FIX], GAIN, sweep=True) == Outcome(
+        kind="issue", summary="slow", evidence=(FACT,), fixes=(FIX,), gain=GAIN, sweep=True
     )
 
 
 def test_a_hint_needs_no_more_than_a_sentence() -> None:
     assert hint("may be slow") == Outcome(kind="hint", summary="may be slow")
-    assert hint("may be slow", [FACT], [FIX], GAIN, ladder=True) == Outcome(
-        kind="hint", summary="may be slow", evidence=(FACT,), fixes=(FIX,), gain=GAIN, ladder=True
+    assert hint("may be slow", [FACT], [FIX], GAIN, sweep=True) == Outcome(
+        kind="hint", summary="may be slow", evidence=(FACT,), fixes=(FIX,), gain=GAIN, sweep=True
     )
 
 
@@ -82,3 +85,30 @@ def test_variables_are_set_in_the_shell_or_where_the_code_sets_them() -> None:
         'unset A; in the code: os.environ["XLA_FLAGS"] = "--x"; '
         'in the code: remove os.environ["NPROC"]'
     )
+
+
+@pytest.mark.parametrize(("platform", "expected"), [("cpu", (True, False)), ("gpu", (False, True))])
+def test_where_the_training_computes(platform: str, expected: tuple[bool, bool]) -> None:
+    seen = recorded("healthy")
+    there = replace(seen, backend=replace(needed(seen.backend), platform=platform))
+    assert (on_cpu(there), on_accelerator(there)) == expected
+
+
+def test_where_it_computes_is_not_known_without_a_backend() -> None:
+    seen = replace(recorded("healthy"), backend=None)
+    assert not on_cpu(seen) and not on_accelerator(seen)
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 bytes"),
+        (4, "4 bytes"),
+        (1023, "1,023 bytes"),
+        (3584, "3.5 KiB"),
+        (412 * 2**20, "412 MiB"),
+        (2 * 2**30, "2,048 MiB"),
+    ],
+)
+def test_a_size_is_told_in_a_unit_that_fits(count: float, text: str) -> None:
+    assert sized(count) == text

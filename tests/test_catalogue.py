@@ -157,6 +157,19 @@ def test_selecting_and_ignoring() -> None:
     assert {check.id for check in every} - {c.id for c in chosen(every, [], ["avx"])} == {"avx"}
 
 
+def test_without_the_packages_metadata_there_is_no_catalogue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("perfdoctor.catalogue.metadata.entry_points", lambda group: [])
+    with pytest.raises(NothingMeasured, match=r"no checks are installed: .*; install it again"):
+        checks()
+
+
+def test_ignoring_all_that_is_selected_is_an_error() -> None:
+    with pytest.raises(UsageError, match="no check is left"):
+        chosen(checks(), ["gc"], ["gc"])
+
+
 @pytest.mark.parametrize(("select", "ignore"), [(["nope"], []), ([], ["nope"])])
 def test_selecting_or_ignoring_what_there_is_not_is_an_error(
     select: list[str], ignore: list[str]

@@ -1,4 +1,4 @@
-"""The whole road of a script whose step is replayed, with the options that a user has."""
+"""The whole way of a script whose step is replayed, with the options that a user has."""
 
 import json
 from pathlib import Path

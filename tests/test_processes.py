@@ -11,7 +11,7 @@ import pytest
 
 from perfdoctor.processes import (
     Interrupted,
-    Ward,
+    ProcessGroups,
     cpu_seconds,
     out_of_memory,
     peak_rss_bytes,
@@ -46,16 +46,16 @@ time.sleep(600)
 """
 COMMAND = """
 import os, signal, subprocess, sys
-from perfdoctor.processes import Interrupted, Ward
+from perfdoctor.processes import Interrupted, ProcessGroups
 
 def wait():
     while True:
         signal.pause()
 
-def told(ward):
+def told(groups):
     try:
-        folder = ward.folder()
-        child = ward.spawn([sys.executable, "-c", "import time; time.sleep(600)"])
+        folder = groups.folder()
+        child = groups.spawn([sys.executable, "-c", "import time; time.sleep(600)"])
         print(child.pid, folder, flush=True)
         wait()
     except Interrupted:
@@ -70,13 +70,13 @@ class Loud(list):
         print("signalled", flush=True)
         return super().__iter__()
 
-def starting(ward):
-    ward.spawn(Loud([sys.executable, "-c", "import time; time.sleep(600)"]))
+def starting(groups):
+    groups.spawn(Loud([sys.executable, "-c", "import time; time.sleep(600)"]))
     print("not reached", flush=True)
 
 try:
-    with Ward() as ward:
-        globals()[sys.argv[1]](ward)
+    with ProcessGroups() as groups:
+        globals()[sys.argv[1]](groups)
 except Interrupted:
     import psutil
     restored = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
@@ -84,10 +84,10 @@ except Interrupted:
 """
 
 
-def started(ward: Ward, program: str, *arguments: str) -> tuple[psutil.Popen, str]:
+def started(groups: ProcessGroups, program: str, *arguments: str) -> tuple[psutil.Popen, str]:
     """A child that runs this program, and the first line that it wrote."""
     command = [sys.executable, "-c", program, *arguments]
-    child = ward.spawn(command, stdout=subprocess.PIPE)
+    child = groups.spawn(command, stdout=subprocess.PIPE)
     return child, child.stdout.readline().decode().strip()
 
 
@@ -105,31 +105,31 @@ def gone(pid: int) -> bool:
 
 
 def test_children_end_with_the_ward() -> None:
-    with Ward() as ward:
-        children = [started(ward, SLEEP)[0] for _ in range(2)]
+    with ProcessGroups() as groups:
+        children = [started(groups, SLEEP)[0] for _ in range(2)]
         assert all(child.is_running() for child in children)
     assert [child.returncode for child in children] == [-signal.SIGTERM] * 2
 
 
 @pytest.mark.parametrize("how", ["together", "apart"])
 def test_grandchildren_end_with_the_ward(how: str) -> None:
-    with Ward() as ward:
-        _, pid = started(ward, PARENT, how)
+    with ProcessGroups() as groups:
+        _, pid = started(groups, PARENT, how)
         assert psutil.pid_exists(int(pid))
     assert gone(int(pid))
 
 
 def test_grandchildren_end_even_where_their_parent_has_left() -> None:
-    with Ward() as ward:
-        child, pid = started(ward, PARENT, "leaving")
+    with ProcessGroups() as groups:
+        child, pid = started(groups, PARENT, "leaving")
         child.wait(LIMIT_S)
         assert psutil.pid_exists(int(pid))
     assert gone(int(pid))
 
 
 def test_suspended_children_and_grandchildren_end_too() -> None:
-    with Ward() as ward:
-        child, pid = started(ward, PARENT, "together")
+    with ProcessGroups() as groups:
+        child, pid = started(groups, PARENT, "together")
         suspend(child)
         await_status(psutil.Process(int(pid)), psutil.STATUS_STOPPED)
     assert child.returncode == -signal.SIGTERM
@@ -137,8 +137,8 @@ def test_suspended_children_and_grandchildren_end_too() -> None:
 
 
 def test_suspending_and_resuming_reach_the_whole_tree() -> None:
-    with Ward() as ward:
-        child, pid = started(ward, PARENT, "together")
+    with ProcessGroups() as groups:
+        child, pid = started(groups, PARENT, "together")
         both = [psutil.Process(child.pid), psutil.Process(int(pid))]
         for act, status in ((suspend, psutil.STATUS_STOPPED), (resume, psutil.STATUS_SLEEPING)):
             act(child)
@@ -147,44 +147,44 @@ def test_suspending_and_resuming_reach_the_whole_tree() -> None:
 
 
 def test_a_child_may_leave_by_itself(tmp_path: Path) -> None:
-    with Ward() as ward:
-        child, _ = started(ward, POLITE, str(tmp_path / "note"))
+    with ProcessGroups() as groups:
+        child, _ = started(groups, POLITE, str(tmp_path / "note"))
     assert child.returncode == 0
     assert (tmp_path / "note").read_text() == "left"
 
 
 def test_a_child_that_ignores_sigterm_is_killed() -> None:
-    with Ward() as ward:
-        child, _ = started(ward, DEAF)
-        ward.end(child, grace_s=0.1)
+    with ProcessGroups() as groups:
+        child, _ = started(groups, DEAF)
+        groups.end(child, grace_s=0.1)
         assert child.returncode == -signal.SIGKILL
 
 
 def test_a_child_that_has_ended_already_is_no_trouble() -> None:
-    with Ward() as ward:
-        child, _ = started(ward, "print('done')")
+    with ProcessGroups() as groups:
+        child, _ = started(groups, "print('done')")
         assert child.wait(LIMIT_S) == 0
     assert child.returncode == 0
 
 
 def test_ending_one_child_leaves_the_others() -> None:
-    with Ward() as ward:
-        one, _ = started(ward, SLEEP)
-        other, _ = started(ward, SLEEP)
-        ward.end(one)
+    with ProcessGroups() as groups:
+        one, _ = started(groups, SLEEP)
+        other, _ = started(groups, SLEEP)
+        groups.end(one)
         assert not one.is_running() and other.is_running()
 
 
 def test_children_end_where_the_command_fails() -> None:
-    with pytest.raises(ZeroDivisionError), Ward() as ward:
-        child, _ = started(ward, SLEEP)
+    with pytest.raises(ZeroDivisionError), ProcessGroups() as groups:
+        child, _ = started(groups, SLEEP)
         raise ZeroDivisionError
     assert child.returncode == -signal.SIGTERM
 
 
 def test_folders_are_removed_with_all_that_is_in_them(tmp_path: Path) -> None:
-    with Ward() as ward:
-        folders = [ward.folder(), ward.folder(prefix="set-", beside=tmp_path)]
+    with ProcessGroups() as groups:
+        folders = [groups.folder(), groups.folder(prefix="set-", beside=tmp_path)]
         for folder in folders:
             (folder / "inner").mkdir()
             (folder / "inner" / "file").write_text("x")
@@ -193,36 +193,36 @@ def test_folders_are_removed_with_all_that_is_in_them(tmp_path: Path) -> None:
 
 
 def test_a_folder_may_be_discarded_before() -> None:
-    with Ward() as ward:
-        folder = ward.folder()
-        ward.discard(folder)
+    with ProcessGroups() as groups:
+        folder = groups.folder()
+        groups.discard(folder)
         assert not folder.exists()
 
 
 def test_closing_twice_is_closing_once() -> None:
-    with Ward() as ward:
-        started(ward, SLEEP)
-        ward.close()
-    ward.close()
+    with ProcessGroups() as groups:
+        started(groups, SLEEP)
+        groups.close()
+    groups.close()
 
 
 def test_a_child_gets_the_environment_and_folder_that_it_is_given(tmp_path: Path) -> None:
-    with Ward() as ward:
+    with ProcessGroups() as groups:
         command = [sys.executable, "-c", "import os; print(os.environ['FRUIT'], os.getcwd())"]
         env = {**os.environ, "FRUIT": "pear"}
-        child = ward.spawn(command, env=env, cwd=tmp_path, stdout=subprocess.PIPE)
+        child = groups.spawn(command, env=env, cwd=tmp_path, stdout=subprocess.PIPE)
         assert child.stdout.read().decode() == f"pear {tmp_path.resolve()}\n"
 
 
 def test_a_child_is_out_of_reach_of_the_terminals_ctrl_c() -> None:
-    with Ward() as ward:
-        child, _ = started(ward, SLEEP)
+    with ProcessGroups() as groups:
+        child, _ = started(groups, SLEEP)
         assert os.getsid(child.pid) == child.pid != os.getsid(0)
 
 
 def test_handlers_are_put_back() -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    with Ward():
+    with ProcessGroups():
         assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] != before
     assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == before
 
@@ -232,8 +232,8 @@ def test_a_ward_in_another_thread_owns_its_children_and_no_signals() -> None:
     codes: list[int] = []
 
     def work() -> None:
-        with Ward() as ward:
-            child, _ = started(ward, SLEEP)
+        with ProcessGroups() as groups:
+            child, _ = started(groups, SLEEP)
             handlers.append(signal.getsignal(signal.SIGTERM))
         codes.append(child.returncode)
 

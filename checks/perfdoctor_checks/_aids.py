@@ -4,8 +4,10 @@ import re
 
 SEARCHED = "the results of each call are fetched and searched"
 LOGGED = "it writes a line for each transfer"
+"""What a costly setting does, in words."""
 NO_JIT = "jax_disable_jit"
-"""On while the program trains, it needs no measurement: all that JAX is fast by is off."""
+"""The setting that switches off `jax.jit`. If it is on while the program trains, no measurement is
+needed: nothing of what makes JAX fast is left."""
 COSTLY = {
     "jax_debug_nans": SEARCHED,
     "jax_debug_infs": SEARCHED,
@@ -33,10 +35,12 @@ SLOW_FLAG = re.compile(
     r"--xla_(hlo_profile|dump_hlo_(unoptimized_)?snapshots|disable_all_hlo_passes"
     r"|llvm_disable_expensive_passes)(=(true|1))?|--xla_backend_optimization_level=[012]"
 )
+"""Flags of XLA that make a compiled program slow."""
 DUMP_FLAG = re.compile(r"--xla_dump_\w+(=(?!false$|0$).*)?")
+"""Flags of XLA that write files for each program, unless they are switched off."""
 PYTHON = {
     "PYTHONDEVMODE": re.compile(r".+"),
     "PYTHONTRACEMALLOC": re.compile(r"[1-9]\d*"),
     "PYTHONMALLOC": re.compile(r"\w*debug"),
 }
-"""Variables, and the values that switch an aid on."""
+"""Environment variables of Python, and the values of each that switch on an aid for debugging."""

@@ -7,6 +7,7 @@ from perfdoctor import Fix, Observation
 FIRST_DRIVER = {12: "12.1", 13: "13.0"}
 """The CUDA version that the driver must support at least, by the plugin's major version."""
 PLUGIN = re.compile(r"^jax-cuda(\d+)-plugin$")
+"""The package that is jax's CUDA plugin, for one major version of CUDA."""
 
 
 def install(observation: Observation) -> Fix:

@@ -17,6 +17,9 @@ QUOTES = "'\""
 WEAK = re.compile(r"\{weak_type=(True|False)\}")
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 KEYS = re.compile(r"key sets: \{(.*)\}")
+"""What JAX writes, version by version, of arguments whose types changed (TYPES), of static
+arguments, of trees with other keys, and of settings; and the parts of these texts that are shown
+otherwise."""
 
 
 def explained(reason: str | None) -> tuple[str, str]:
@@ -67,7 +70,7 @@ def static(path: str, now: str, before: str) -> str:
 
 
 def cut(text: str) -> str:
-    """Not longer than a summary bears."""
+    """A text, shortened to what a summary can bear."""
     return text if len(text) <= LENGTH else text[: LENGTH - 1] + "…"
 
 
@@ -103,3 +106,4 @@ FIXES = {
         how='jax.config.update("jax_explain_cache_misses", True)',
     ),
 }
+"""What to do about each kind of cause."""

@@ -1,14 +1,21 @@
 """The types of a step's numbers, and their precision."""
 
+import re
+
 from perfdoctor import Evidence, Observation, Program, place
 
 FLOATS = ("f64", "f32", "bf16", "f16")
+"""Types that a program may compute in, as MLIR names them."""
+NARROW = re.compile(r"f[48]E\w+")
+"""The names of those of eight bits and fewer, of which there are many: f8E4M3FN, f4E2M1FN."""
 EXACT = ("HIGHEST", "HIGH")
+"""Precisions of a product that cost more than the default one."""
 SHOWN = 3
+"""Arguments and places that are named at most."""
 
 
 def origin(program: Program) -> str:
-    """Where the float64 come from, if no argument brings them in."""
+    """Words for where float64 comes from, if no argument brings it in."""
     if not program.wide_places:
         return ""
     widest = program.wide_places[0]
@@ -19,15 +26,16 @@ def origin(program: Program) -> str:
 
 
 def exact_share(program: Program) -> float:
-    """Of the flops of the forward pass, those of float32 products in a high precision."""
+    """The share of the forward pass's FLOPs that are float32 products in a high precision."""
     total = sum(layer.flops for layer in program.layers)
     exact = sum(e.flops for e in program.layers if e.precision in EXACT and e.dtype == "f32")
     return exact / total if total > 0 else 0.0
 
 
 def shares_of(program: Program) -> dict[str, float]:
-    """Of the floating-point elements that the program computes, the share of each type."""
-    counts = {kind: program.elements_by_dtype.get(kind, 0) for kind in FLOATS}
+    """The share of each type among the floating-point elements that the program computes."""
+    narrow = filter(NARROW.fullmatch, sorted(program.elements_by_dtype))
+    counts = {kind: program.elements_by_dtype.get(kind, 0) for kind in (*FLOATS, *narrow)}
     total = max(1, sum(counts.values()))
     return {kind: count / total for kind, count in counts.items()}
 

@@ -7,7 +7,9 @@ from perfdoctor_checks._limits import FALLS, FEW, MIB, SEVERAL, SOON_S
 
 
 def rises(counts: tuple[int, ...]) -> bool:
-    """Hardly ever less, a few times more at least, and still in the window's second half."""
+    """Whether a number hardly ever falls, rises a few times at least, and still does so in the
+    second half of the window.
+    """
     steps = [later - earlier for earlier, later in pairwise(counts)]
     if len(counts) < SEVERAL or sum(step > 0 for step in steps) < FEW:
         return False

@@ -4,8 +4,17 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from perfdoctor import Gain, Layer, Observation, Program, Steps, needed, place, spared
-from perfdoctor_checks._limits import CLASSES, DENSE_DEPTH, KERNEL, MOSTLY, USUAL_KERNEL
+from perfdoctor import Gain, Layer, Loop, Observation, Program, Steps, needed, place, spared
+from perfdoctor_checks._limits import (
+    CLASSES,
+    DENSE,
+    DENSE_DEPTH,
+    GOOD_PART,
+    KERNEL,
+    MOSTLY,
+    TRIPS,
+    USUAL_KERNEL,
+)
 
 
 def taken_ms(steps: Steps, program: Program, convolutions: Sequence[Layer]) -> float:
@@ -25,7 +34,7 @@ def large_kernels(program: Program) -> list[Layer]:
 
 
 def share(program: Program, layers: Sequence[Layer]) -> float:
-    """Of the flops of the forward pass."""
+    """The share of the forward pass's FLOPs that these layers do."""
     total = sum(layer.flops for layer in program.layers)
     return sum(layer.flops for layer in layers) / total if total > 0 else 0.0
 
@@ -48,14 +57,42 @@ def dense_layers(program: Program) -> list[Layer]:
 
 
 def many_classes(observation: Observation, program: Program) -> Layer | None:
-    """A layer with very many outputs that takes most of the step."""
+    """A layer with very many outputs that takes a good part of the step."""
     wide = [layer for layer in dense_layers(program) if layer.outputs > CLASSES]
-    taking = [each for each in wide if taken_by(observation, program, each) >= MOSTLY]
+    taking = [each for each in wide if taken_by(observation, program, each) >= GOOD_PART]
     return taking[0] if taking and len(program.layers) > 1 else None
 
 
+def wide_layers(observation: Observation, program: Program) -> list[Layer]:
+    """Dense layers that are wider than the guide has it, and take a good part of the step together;
+    not those of equal blocks, as transformers have them.
+    """
+    wide = [
+        layer
+        for layer in dense_layers(program)
+        if DENSE < layer.outputs <= CLASSES and layer.executed == 1
+    ]
+    taken = sum(taken_by(observation, program, layer) for layer in wide)
+    return wide if taken >= GOOD_PART and len(program.layers) > len(wide) else []
+
+
+def long_recurrence(program: Program) -> tuple[Loop, list[Layer]] | None:
+    """A loop over more positions of a sequence than the guide has it, and the layers in it, where
+    they hold a good part of the work.
+    """
+    times = {size for argument in program.data for size in argument.shape[1:]}
+    for loop in program.loops:
+        inside = [e for e in program.layers if e.executed >= loop.trips * e.written]
+        over_time = bool({loop.trips, loop.trips + 1} & times)
+        if loop.trips > TRIPS and over_time and share(program, inside) >= GOOD_PART:
+            return loop, inside
+    return None
+
+
 def taken_by(observation: Observation, program: Program, layer: Layer) -> float:
-    """Of the device's time: by what its operations took where that is told, else by its flops."""
+    """The share of the device's time that a layer takes: by its operations where that is told, else
+    by its FLOPs.
+    """
     told = observation.executable.axis_shares if observation.executable is not None else {}
     return told.get(layer.outputs, share(program, [layer]))
 
@@ -63,22 +100,28 @@ def taken_by(observation: Observation, program: Program, layer: Layer) -> float:
 def too_deep(program: Program) -> list[Layer] | None:
     """Dense layers with nothing else between, more than the guide has it; no attention, say."""
     layers = dense_layers(program)
-    alone = len(layers) == len(program.layers) and not program.loops
+    alone = len(layers) == len(program.layers)
     return layers if alone and depth_of(program, layers) > DENSE_DEPTH else None
 
 
 def depth_of(program: Program, layers: Sequence[Layer]) -> int:
-    """Dense layers with weights of their own: derivatives of a network, and several calls of it,
-    write the same ones again.
+    """Dense layers one after another, with weights of their own: derivatives of a network, and
+    several calls of it, write the same ones again. Weights that lie in one array are those of
+    layers one after another where a loop takes one at a time; else of networks beside each other.
     """
+    trips = {loop.trips for loop in program.loops}
     weights: Counter[tuple[int, ...]] = Counter()
+    passes: Counter[tuple[int, ...]] = Counter()
     for argument in program.arguments:
         if len(argument.shape) >= 2:
             *stacked, first, second = argument.shape
-            weights[tuple(sorted((first, second)))] += math.prod(stacked)
+            size = tuple(sorted((first, second)))
+            weights[size] += math.prod(stacked)
+            passes[size] = max(passes[size], math.prod(n for n in stacked if n in trips))
     written: Counter[tuple[int, ...]] = Counter()
     for layer in layers:
-        written[tuple(sorted((layer.inputs, layer.outputs)))] += layer.written
+        size = tuple(sorted((layer.inputs, layer.outputs)))
+        written[size] += layer.written * passes[size]
     return sum(min(count, weights[size]) for size, count in written.items())
 
 
@@ -90,15 +133,15 @@ def compile_s(observation: Observation) -> float | None:
 
 
 def within_bounds(observation: Observation, program: Program) -> Gain | None:
-    """If the network kept to the bound that it misses by most."""
+    """The gain if the network kept to the bound that it misses by most."""
     gains = [small_kernels(observation, program), smaller(observation, program)]
     told = [gain for gain in gains if gain is not None]
     return max(told, key=lambda gain: gain.low, default=None)
 
 
 def smaller(observation: Observation, program: Program) -> Gain | None:
-    """With as many classes, or dense layers, as the guide has it: half of what that spares at
-    least, and at most all that the layers take.
+    """The gain with sizes as the guide has them: half of what that spares at least, and at most all
+    that the layers take. None where that would be too little for what is to be worked out.
     """
     steps = observation.steps
     if steps is None or steps.time_ms <= 0:
@@ -110,15 +153,23 @@ def smaller(observation: Observation, program: Program) -> Gain | None:
     if (layers := too_deep(program)) is not None:
         taken = share(program, layers)
         parts.append((taken, taken * (1 - DENSE_DEPTH / depth_of(program, layers))))
+    if layers := wide_layers(observation, program):
+        takes = [(layer, taken_by(observation, program, layer)) for layer in layers]
+        saved = sum(taken * (1 - DENSE / layer.outputs) for layer, taken in takes)
+        parts.append((min(1.0, sum(taken for _, taken in takes)), saved))
+    if (found := long_recurrence(program)) is not None:
+        taken = share(program, found[1])
+        parts.append((taken, taken * (1 - TRIPS / found[0].trips)))
     if not parts:
         return None
-    most, likely = max(parts)
+    likely, most = max((saved, taken) for taken, saved in parts)
     busy_ms = min(steps.time_ms, steps.device_busy_ms)
-    return spared(steps.time_ms, busy_ms * likely, busy_ms * likely / 2, busy_ms * most)
+    gain = spared(steps.time_ms, busy_ms * likely, busy_ms * likely / 2, busy_ms * most)
+    return gain if gain.speedup >= 1 + GOOD_PART else None
 
 
 def small_kernels(observation: Observation, program: Program) -> Gain | None:
-    """If the large kernels were small ones: their work grows with their area.
+    """The gain if the large kernels were small ones: their work grows with their area.
 
     At least as if they had the size of the guide's bound, and that helped half as much; most likely
     as if they were of the usual size, until the step takes no longer than the host's own work.

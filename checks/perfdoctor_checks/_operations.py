@@ -1,7 +1,10 @@
 """Single operations of a step: what is called outside of `jax.jit`, and what fusing them saves."""
 
-from perfdoctor import Steps
-from perfdoctor_checks._limits import FUSED, SLIGHT
+from collections import Counter
+from collections.abc import Sequence
+
+from perfdoctor import Compile, Steps
+from perfdoctor_checks._limits import FUSED, GOES_ON_S, HANDFUL, SLIGHT
 
 NAMES = """
 abs add argmax argmin argsort bernoulli bitwise_and broadcast_in_dim broadcast_to cholesky clip
@@ -24,8 +27,8 @@ PRODUCTS = frozenset(
 
 
 def unfused(steps: Steps) -> float:
-    """Of the device's work, the share of single operations: XLA could not fuse them. By their time
-    where it is told, else by the bytes that they move.
+    """The share of the device's work that single operations do: XLA could not fuse them. By their
+    time where it is told, else by the bytes that they move.
     """
     single = {name for name in steps.work | steps.work_ms if is_operation(name)}
     if not steps.work_ms:
@@ -35,8 +38,9 @@ def unfused(steps: Steps) -> float:
 
 
 def saved_by_fusion_ms(steps: Steps) -> float:
-    """Of the device's work, what a step that is one program does not need: elementwise operations
-    fuse into their neighbours, and of products half the time, which is for fresh memory.
+    """The part of the device's work, in ms a step, that a step which is one program does not need:
+    elementwise operations fuse into their neighbours, and products spare half of their time, which
+    is for fresh memory.
     """
     if not steps.work_ms:
         return FUSED * unfused(steps) * steps.device_busy_ms
@@ -48,7 +52,7 @@ def saved_by_fusion_ms(steps: Steps) -> float:
 
 
 def loose(steps: Steps) -> float:
-    """Of the calls, the share that are no jitted wholes."""
+    """The share of the calls that are not calls of whole jitted functions."""
     whole = sum(calls for name, calls in steps.calls.items() if is_whole(name, steps))
     return max(0.0, 1 - whole / max(1.0, steps.dispatches))
 
@@ -61,3 +65,20 @@ def is_operation(name: str) -> bool:
 def is_whole(name: str, steps: Steps) -> bool:
     """Whether a jitted function does a good part of the step's work at once."""
     return not is_operation(name) and steps.work.get(name, 0.0) >= SLIGHT
+
+
+def compiled_again(compiles: Sequence[Compile], steps: Steps | None) -> list[Compile]:
+    """The compilations of control flow that go on: those in the window, or without one, those that
+    are among the last of a run that has made them for long.
+    """
+    counts = Counter(each.function for each in compiles if each.is_control_flow)
+    worst, count = max(counts.items(), key=lambda each: each[1], default=("", 0))
+    again = [each for each in compiles if each.function == worst]
+    if count < HANDFUL:
+        return []
+    if steps is not None:
+        begin_s, end_s = steps.began_s, steps.began_s + steps.window_s
+        inside = [each for each in again if begin_s <= each.at_s <= end_s]
+        return inside if len(inside) > 1 else []
+    goes_on = again[-1].at_s - again[0].at_s >= GOES_ON_S and again[-1] in compiles[-HANDFUL:]
+    return again[len(again) // 2 :] if goes_on else []

@@ -9,7 +9,7 @@ Repeats = dict[str, list[Compile]]
 
 
 def repeats_of(compiles: tuple[Compile, ...]) -> Repeats:
-    """By function, all its compilations but the first; control flow outside of any function is a
+    """All compilations of each function but the first; control flow outside of any function is a
     matter of missing-jit.
     """
     found: defaultdict[str, list[Compile]] = defaultdict(list)
@@ -20,7 +20,7 @@ def repeats_of(compiles: tuple[Compile, ...]) -> Repeats:
 
 
 def inside(repeats: Repeats, steps: Steps) -> Repeats:
-    """Those that ended in the window."""
+    """The repeats that ended in the window."""
     end_s = steps.began_s + steps.window_s
     chosen = {
         name: [one for one in each if steps.began_s <= one.at_s <= end_s]
@@ -43,12 +43,12 @@ def recurring(compiles: tuple[Compile, ...], steps: Steps) -> Repeats:
 
 
 def spent_s(compiles: list[Compile], steps: Steps) -> float:
-    """Of the window."""
+    """Seconds of the window that these compilations took."""
     return sum(min(each.seconds, each.at_s - steps.began_s) for each in compiles)
 
 
 def share_lost(repeats: list[Compile], within: list[Compile], steps: Steps) -> float:
-    """Of the time that the program takes without a trace, what compiling a function again takes.
+    """The share of the program's time without a trace that compiling a function again takes.
 
     As in the later half of its repeats before the window, if these go on as often in it, but for
     the trace. Else, as when they were a start's, as in the window itself.

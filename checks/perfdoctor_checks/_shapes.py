@@ -3,7 +3,7 @@
 import math
 
 from perfdoctor import Change, Fix, Observation, Program, place
-from perfdoctor_checks._layers import compile_s, named, share
+from perfdoctor_checks._layers import compile_s, long_recurrence, named, share
 from perfdoctor_checks._limits import (
     CHANNELS,
     COLOURS,
@@ -16,7 +16,6 @@ from perfdoctor_checks._limits import (
     MOSTLY,
     PIXELS,
     TPU_TILE,
-    TRIPS,
 )
 
 Reason = tuple[str, list[Fix]]
@@ -43,19 +42,18 @@ def images(program: Program) -> list[Reason]:
 
 def recurrence(program: Program) -> list[Reason]:
     """Loops over the positions of a sequence, where they hold a good part of the work."""
-    times = {size for argument in program.data for size in argument.shape[1:]}
-    for loop in program.loops:
-        inside = [e for e in program.layers if e.executed >= loop.trips * e.written]
-        over_time = bool({loop.trips, loop.trips + 1} & times)
-        if loop.trips > TRIPS and over_time and share(program, inside) >= GOOD_PART:
-            where = f"{loop.function}, {place(loop.file, loop.line)}"
-            fix = Fix(
-                summary="truncate the backpropagation",
-                how="train on pieces of a few hundred steps, and carry the state over",
-                changes_results="training",
-            )
-            return [(f"a recurrence over {loop.trips} steps, one after another ({where})", [fix])]
-    return []
+    found = long_recurrence(program)
+    if found is None:
+        return []
+    loop, inside = found
+    where = f"{loop.function}, {place(loop.file, loop.line)}"
+    fix = Fix(
+        summary="truncate the backpropagation",
+        how="train on pieces of a few hundred steps, and carry the state over",
+        changes_results="training",
+    )
+    part = f"{share(program, inside):.0%} of the forward pass"
+    return [(f"a recurrence over {loop.trips} steps, one after another ({where}, {part})", [fix])]
 
 
 def written_out(observation: Observation, program: Program) -> list[Reason]:
@@ -101,13 +99,13 @@ def tiles(observation: Observation, program: Program) -> list[Reason]:
                 how=f"{math.ceil(size / tile) * tile} in place of {size}",
                 changes_results="training",
             )
-            text = f"a size of {size}, no multiple of {tile} {named(program, [layer])}"
+            text = f"a size of {size}, which is not a multiple of {tile} {named(program, [layer])}"
             return [(text, [fix])]
     return []
 
 
 def misses(size: int, tile: int) -> bool:
-    """Not a multiple; on a TPU only if padding adds much."""
+    """Whether a size is not a multiple of the tile; on a TPU only if padding adds much."""
     padded = math.ceil(size / tile) * tile
     return size % tile != 0 and (tile == GPU_TILE or padded / size >= 1 + GOOD_PART)
 

@@ -44,9 +44,11 @@ from perfdoctor import (
 ID = "avx"
 NEEDS = ()
 X86 = ("x86_64", "AMD64", "i686")
+"""Architectures of x86 CPUs, as Python names them."""
 LEVELS = ("SSE4_2", "AVX", "AVX2", "AVX512")
 """What `--xla_cpu_max_isa` takes, from slow to fast; longer names (AVX512_VNNI) count as AVX512."""
 LIMIT = re.compile(r"--xla_cpu_max_isa=(\w+)")
+"""The flag that limits XLA to older instructions."""
 VECTORISED = (
     "exponential",
     "tanh",
@@ -134,7 +136,7 @@ def slow_operations(observation: Observation) -> list[Evidence]:
 
 
 def without_limit(observation: Observation) -> Fix:
-    """The same XLA_FLAGS without the limit."""
+    """These XLA_FLAGS, without the limit."""
     flags = LIMIT.sub("", observation.environment["XLA_FLAGS"]).split()
     env = {"XLA_FLAGS": " ".join(flags) or None}
     return Fix(

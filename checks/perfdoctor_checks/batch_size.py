@@ -44,8 +44,10 @@ from perfdoctor import (
     not_measured,
     ok,
     on_cpu,
+    shared_lengths,
 )
 from perfdoctor_checks._limits import (
+    ALL_BATCHES,
     BATCHES,
     CACHES,
     LARGE_BATCH,
@@ -57,6 +59,7 @@ from perfdoctor_checks._limits import (
 ID = "batch-size"
 NEEDS = ("steps",)
 SHOWN = 3
+"""Arguments that are named at most."""
 
 
 def check(observation: Observation) -> Outcome:
@@ -78,9 +81,21 @@ def check(observation: Observation) -> Outcome:
     return hint(
         f"{' or '.join(map(str, short))} examples a step: {names}",
         evidence,
-        [fix(rung, size, applicable=applicable) for size in short for rung in BATCHES],
-        ladder=len(short) == 1,
+        [
+            fix(larger, size, applicable=applicable)
+            for size in short
+            for larger in sizes_to_try(observation)
+        ],
+        sweep=len(short) == 1,
     )
+
+
+def sizes_to_try(observation: Observation) -> list[int]:
+    """Sizes to try; of batches that can be made in any size, for as long as each is worth it."""
+    parts = observation.target.parts
+    if parts is None or not parts.takes_batch_size:
+        return list(BATCHES)
+    return list(ALL_BATCHES)
 
 
 def trains(observation: Observation) -> bool:
@@ -94,6 +109,9 @@ def trains(observation: Observation) -> bool:
 def batches(observation: Observation) -> tuple[list[int], str]:
     """The lengths that may be the batch's, the likeliest first; and whose axis it is."""
     calls, program, steps = observation.calls, observation.program, needed(observation.steps)
+    parts = observation.target.parts
+    if parts is not None and parts.batch_size is not None:
+        return [parts.batch_size], "the workload's batch_size"
     if calls is not None:
         trips = {loop.trips for loop in program.loops} if program is not None else set()
         return in_common(calls, trips)
@@ -104,16 +122,15 @@ def batches(observation: Observation) -> tuple[list[int], str]:
 
 
 def in_common(calls: StepCalls, trips: set[int]) -> tuple[list[int], str]:
-    """Of the arrays that are new in each step, lengths among the first two axes of all."""
+    """Lengths that nearly all arrays have that are new in each step, and the arrays' names."""
     leaves = [leaf for call in calls.calls for leaf in call.leaves]
     fresh = [leaf for leaf in leaves if leaf.role == "new" and leaf.kind in ("device", "host")]
-    shapes = [leaf.shape[:2] for leaf in fresh if leaf.shape]
-    if not shapes:
-        return [], ""
-    common = [size for size in dict.fromkeys(shapes[0]) if all(size in s for s in shapes)]
+    fresh = [leaf for leaf in fresh if leaf.shape]
+    common = shared_lengths([(leaf.shape, leaf.bytes) for leaf in fresh])
     sizes = [size for size in common if size not in trips] or common
-    leading = [size for size in sizes if all(shape[0] == size for shape in shapes)]
-    names = ", ".join(leaf.argument for leaf in fresh[:SHOWN] if leaf.shape)
+    having = [leaf for leaf in fresh if set(sizes) & set(leaf.shape[:2])]
+    leading = [size for size in sizes if all(leaf.shape[0] == size for leaf in having)]
+    names = ", ".join(leaf.argument for leaf in having[:SHOWN])
     return leading or sizes, f"axis of {names}, which are new in each step"
 
 
@@ -139,7 +156,7 @@ def large(observation: Observation, batch: int, evidence: list[Evidence]) -> Out
         return ok(f"{batch} examples a step", *evidence)
     applicable = observation.target.workload is not None
     return hint(
-        why, evidence, [fix(size, batch, applicable=applicable) for size in smaller], ladder=True
+        why, evidence, [fix(size, batch, applicable=applicable) for size in smaller], sweep=True
     )
 
 
@@ -150,12 +167,12 @@ def fits(observation: Observation, size: int) -> bool:
     return size >= SMALLEST_GOOD_BATCH and size % devices == 0
 
 
-def fix(rung: int, batch: int, *, applicable: bool) -> Fix:
+def fix(larger: int, batch: int, *, applicable: bool) -> Fix:
     """One size to try."""
-    replayed = Change(step={"program": f"batch-{batch}-to-{rung}"})
+    replayed = Change(step={"program": f"batch-{batch}-to-{larger}"})
     return Fix(
-        summary=f"train on {rung} examples a step",
-        how=f"[training] batch_size = {rung}" if applicable else f"batch_size = {rung}",
-        change=Change(workload={"training.batch_size": rung}) if applicable else replayed,
+        summary=f"train on {larger} examples a step",
+        how=f"[training] batch_size = {larger}" if applicable else f"batch_size = {larger}",
+        change=Change(workload={"training.batch_size": larger}) if applicable else replayed,
         changes_results="training",
     )

@@ -41,7 +41,7 @@ from perfdoctor import (
     ok,
     spared,
 )
-from perfdoctor_checks._limits import MOSTLY, SLIGHT
+from perfdoctor_checks._limits import GOOD_PART, MOSTLY, SLIGHT
 
 ID = "competing-processes"
 NEEDS = ("load", "steps")
@@ -72,10 +72,20 @@ def summary(load: Load, cores: float) -> str:
     return text + (steal if load.steal_cores >= SLIGHT else "")
 
 
-def culprits(load: Load) -> tuple[BusyProcess, ...]:
-    """The processes that take it, the busiest first; none where most of it is not theirs."""
+def culprits(load: Load) -> list[BusyProcess]:
+    """The processes that take a good part of a core each, the busiest first; none where they don't
+    take most of what others take: to stop one of many small ones would change nothing.
+    """
+    large = [each for each in load.others if each.cores >= GOOD_PART]
+    return large if sum(each.cores for each in large) >= MOSTLY * load.other_cores else []
+
+
+def why_nobody(load: Load) -> str:
+    """Why no process is named that takes the time."""
     seen_cores = sum(each.cores for each in load.others)
-    return load.others if seen_cores >= MOSTLY * load.other_cores else ()
+    if seen_cores < MOSTLY * load.other_cores or load.steal_cores > load.other_cores:
+        return "the processes that take the time can't be seen from here"
+    return f"many processes take a little of it each, the largest {load.others[0].cores:.1f} cores"
 
 
 def gain(load: Load, cores: float) -> Gain:
@@ -110,12 +120,12 @@ def facts(load: Load) -> list[Evidence]:
 
 
 def fix(load: Load) -> Fix:
-    """Nothing that a machine should do by itself to other people's programs."""
+    """What the user can do; a machine should do nothing by itself to other people's programs."""
     found = culprits(load)
     if not found or load.steal_cores > load.other_cores:
         return Fix(
             summary="move the training to a machine, or cores, of its own",
-            how="ask for dedicated cores; the processes that take the time can't be seen from here",
+            how=f"ask for dedicated cores; {why_nobody(load)}",
         )
     busiest = found[0]
     return Fix(

@@ -53,11 +53,13 @@ from perfdoctor_checks._limits import CACHE_THRESHOLD_S, FEW, LAUNCH_S, LAUNCH_S
 ID = "compile-cache"
 NEEDS = ("compiles",)
 THRESHOLD = "jax_persistent_cache_min_compile_time_secs"
+"""The setting of the shortest compilation that jax's persistent cache keeps."""
 CACHE = Fix(
     summary="keep compiled programs from one launch to the next",
     how="export JAX_COMPILATION_CACHE_DIR=~/.cache/jax "
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0",
 )
+"""The fix where there is no cache."""
 APPLIED = Change(
     env={
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
@@ -66,6 +68,7 @@ APPLIED = Change(
     folders=("JAX_COMPILATION_CACHE_DIR",),
     speeds_up="launch",
 )
+"""The same, as a trial makes it: in a folder that is empty before."""
 ALL_KEPT = Fix(
     summary="keep the quickly compiled programs too",
     how="export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0",
@@ -110,7 +113,7 @@ def here(observation: Observation) -> list[Evidence]:
 
 
 def saveable(observation: Observation) -> list[Compile]:
-    """Without what is compiled again and again: that is no matter of a cache."""
+    """The compilations that a cache saves: none of what is compiled again and again."""
     step = observation.steps.function if observation.steps else None
     seen: Counter[str] = Counter()
     found = []
@@ -122,7 +125,7 @@ def saveable(observation: Observation) -> list[Compile]:
 
 
 def length_s(observation: Observation) -> float | None:
-    """Of the whole run, from its start, if it ended by itself or says how many steps it makes."""
+    """Seconds of the whole run, if it ended by itself or says how many steps it makes."""
     workload, steps = observation.target.workload, observation.steps
     if observation.ended_s is not None and (steps is not None or trains(observation)):
         return observation.ended_s

@@ -41,7 +41,7 @@ from perfdoctor import (
     issue,
     needed,
     ok,
-    on_cpu,
+    on_accelerator,
     place,
     spared,
 )
@@ -49,6 +49,7 @@ from perfdoctor_checks._limits import LEAST_SHARE, SLIGHT
 
 ID = "cpu-only-ops"
 UNCALLED = Change(step={"program": "no-callbacks"})
+"""The step without its callbacks, as a replay makes it."""
 NEEDS = ("program", "steps")
 
 
@@ -58,7 +59,7 @@ def check(observation: Observation) -> Outcome:
     evidence = facts(program, steps)
     pin = pinned(observation)
     if pin is not None:
-        summary = "a setting computes on the CPU beside an accelerator"
+        summary = "a setting makes jax compute on the CPU although there is an accelerator"
         return hint(summary, evidence, [pin])
     if not program.callbacks and steps.callbacks <= 0:
         return ok("the step does not call back to Python", *evidence)
@@ -66,8 +67,7 @@ def check(observation: Observation) -> Outcome:
     if steps.callback_ms > 0 and steps.callback_ms >= LEAST_SHARE * steps.time_ms:
         return issue(summary_of(program, steps), evidence, fixes, gain(steps))
     unseen = steps.callbacks <= 0 or steps.callback_ms <= 0
-    on_device = observation.backend is not None and not on_cpu(observation)
-    if unseen or (steps.callbacks >= SLIGHT and on_device):
+    if unseen or (steps.callbacks >= SLIGHT and on_accelerator(observation)):
         return hint(summary_of(program, steps), evidence, fixes)
     took = f"{steps.callback_ms:.3f} ms a step"
     return ok(f"calls back to Python {steps.callbacks:.2f} times a step, {took}", *evidence)
@@ -89,8 +89,9 @@ def summary_of(program: Program, steps: Steps) -> str:
 
 
 def gain(steps: Steps) -> Gain:
-    """Without the callbacks: half of their time at least, where the device computes meanwhile; and
-    up to twice as much, for what fetching their arguments and Python's lock cost besides.
+    """The gain without the callbacks: half of their time at least, where the device computes
+    meanwhile; and up to twice as much, for what fetching their arguments and Python's lock cost
+    besides.
     """
     spent_ms = steps.callback_ms
     sure_ms = spent_ms / 2 - 2 * steps.standard_error_ms
@@ -99,7 +100,7 @@ def gain(steps: Steps) -> Gain:
 
 def pinned(observation: Observation) -> Fix | None:
     """A setting that moves computations from the accelerator to the CPU."""
-    if observation.backend is None or observation.backend.platform == "cpu":
+    if not on_accelerator(observation):
         return None
     for setting in observation.settings or ():
         if setting.name != "jax_default_device" or "cpu" not in str(setting.value).lower():
@@ -133,7 +134,7 @@ def facts(program: Program, steps: Steps) -> list[Evidence]:
 
 
 def fix(observation: Observation) -> Fix:
-    """For a workload its choice; for a script what to write, by the callback's kind."""
+    """The fix: of a workload its choice; of a script what to write, by the callback's kind."""
     workload = observation.target.workload
     if workload is not None and workload.training.callback != "none":
         return Fix(

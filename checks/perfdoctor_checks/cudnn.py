@@ -45,16 +45,15 @@ from perfdoctor import (
     place,
 )
 from perfdoctor_checks._cuda import PLUGIN, extra
+from perfdoctor_checks._gpu_libraries import broken, unknown, version
 from perfdoctor_checks._limits import LEAST_SHARE
 
 ID = "cudnn"
 NEEDS = ()
-SCALES = {"cupti": 1, "cuda": 10}
-"""jax compares versions without their last digits: two for most, which are the patch."""
-PACKED = {"cudnn": 10_000, "cublas": 10_000}
-"""The factor of the major version in these numbers; cuDNN 8 and others use 1000."""
 HALF = ("bf16", "f16")
+"""Types for which cuDNN has a fused attention."""
 FUSED = 'jax.nn.dot_product_attention(q, k, v, implementation="cudnn")'
+"""The call of cuDNN's fused attention, to be pasted."""
 
 
 def check(observation: Observation) -> Outcome:
@@ -77,33 +76,12 @@ def check(observation: Observation) -> Outcome:
         fixes = [Fix(summary="install the libraries that fit", how=extra(observation))]
         say = issue if observation.steps is None else hint
         return say("; ".join(faults), evidence, fixes)
+    if silent := unknown(backend):
+        return hint("; ".join(silent), evidence)
     found = mismatch(observation) + passed_over(observation)
     if found:
         return hint("; ".join(text for text, _ in found), evidence, [fix for _, fix in found])
     return ok(f"{len(backend.libraries)} CUDA libraries loaded, none too old", *evidence)
-
-
-def broken(backend: Backend) -> list[str]:
-    """Libraries that jax can't use."""
-    found = []
-    for library in backend.libraries:
-        built, scale = library.built_for, SCALES.get(library.name.lower(), 100)
-        if library.loaded is None:
-            needs = "; convolutions fail" if library.name.lower() == "cudnn" else ""
-            found.append(f"{library.name} could not be loaded{needs}")
-        elif built is not None and library.loaded // scale < built // scale:
-            has, wants = version(library.name, library.loaded), version(library.name, built)
-            found.append(f"{library.name} {has} is older than {wants}, which jax was built for")
-    return found
-
-
-def version(name: str, number: int) -> str:
-    """91002 as 9.10.2; the number itself where its form is not known."""
-    name = name.lower()
-    if name not in PACKED:
-        return str(number)
-    major = PACKED[name] if number >= PACKED[name] else 1_000
-    return f"{number // major}.{number % major // 100}.{number % 100}"
 
 
 def mismatch(observation: Observation) -> list[tuple[str, Fix]]:
@@ -145,7 +123,7 @@ def passed_over(observation: Observation) -> list[tuple[str, Fix]]:
 
 
 def any_wide(layer: Layer) -> bool:
-    """Not 1 by 1: XLA makes a matrix product of such a convolution."""
+    """Whether a kernel is wider than 1 by 1: XLA makes a matrix product of such a convolution."""
     return any(size > 1 for size in layer.kernel)
 
 

@@ -152,15 +152,16 @@ def fix(observation: Observation, found: list[Aid]) -> Fix:
     env = dict(aid.removed for aid in found if aid.removed)
     in_code = [aid for aid in found if aid.removed is None]
     settings: dict[str, Scalar] = {}
-    if observation.target.kind == "script":
+    if observation.target.runs_users_code:
         settings = {aid.name: off(aid.name) for aid in in_code if aid.effect}
+    step: dict[str, Scalar] = {"jitted": "whole"} if any(a.name == NO_JIT for a in found) else {}
     worth_trying = bool(settings) or any(aid.effect for aid in found if aid.removed)
     lines = [line(observation, name, value) for name, value in env.items()]
     lines += [f'remove jax.config.update("{aid.name}", …)' for aid in in_code]
     return Fix(
-        summary="switch it off, until an error is to be found",
+        summary="switch it off, and on again to look for an error",
         how="; ".join(lines),
-        change=Change(env=env, settings=settings) if worth_trying else None,
+        change=Change(env=env, settings=settings, step=step) if worth_trying else None,
     )
 
 
@@ -170,7 +171,7 @@ def off(name: str) -> bool | str:
 
 
 def line(observation: Observation, name: str, value: str | None) -> str:
-    """Where a variable is set or unset."""
+    """The line that sets or unsets a variable."""
     workload = observation.target.workload
     if workload is not None and name in workload.process.env:
         return f"[process] env: {name} = {value!r}" if value else f"[process] env without {name}"

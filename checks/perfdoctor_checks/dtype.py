@@ -44,17 +44,19 @@ from perfdoctor import (
     needed,
     not_applicable,
     ok,
+    on_accelerator,
     on_cpu,
     place,
     set_variables,
     spared,
 )
-from perfdoctor_checks._floats import FLOATS, exact_share, facts, origin, shares_of
+from perfdoctor_checks._floats import exact_share, facts, origin, shares_of
 from perfdoctor_checks._limits import GOOD_PART, LEAST_SHARE
 
 ID = "dtype"
 NEEDS = ("program", "steps")
 X64 = "JAX_ENABLE_X64"
+"""The environment variable that allows float64."""
 NATIVE = ("amx_bf16", "avx512_bf16")
 """Flags of x86 CPUs that multiply bfloat16."""
 
@@ -74,13 +76,15 @@ def check(observation: Observation) -> Outcome:
         )
     if not any(shares.values()):
         return not_applicable("the step computes no floating-point numbers")
-    main = max(FLOATS, key=lambda kind: shares[kind])
-    on_accelerator = observation.backend is not None and not on_cpu(observation)
-    if on_accelerator and exact_share(program) >= GOOD_PART:
-        summary = f"{exact_share(program):.0%} of the products' work is in a needless precision"
+    main = max(shares, key=lambda kind: shares[kind])
+    if on_accelerator(observation) and exact_share(program) >= GOOD_PART:
+        share = exact_share(program)
+        summary = (
+            f"{share:.0%} of the products' work is done in a higher precision than the default"
+        )
         further = [mixed(observation)] if main == "f32" else []
         return hint(summary, evidence, [inexact(observation), *further])
-    if main == "f32" and on_accelerator:
+    if main == "f32" and on_accelerator(observation):
         return hint(
             "computes in float32; bfloat16 may be faster here", evidence, [mixed(observation)]
         )
@@ -150,8 +154,8 @@ def single(observation: Observation) -> Fix:
 
 
 def without_x64(observation: Observation) -> Change | None:
-    """For a script: the setting off, wherever it is made."""
-    if observation.target.kind != "script":
+    """The change that switches float64 off in a user's program, wherever it is switched on."""
+    if not observation.target.runs_users_code:
         return None
     env = {X64: None} if X64 in observation.environment else {}
     return Change(env=dict(env), settings={"jax_enable_x64": False}, step={"program": "float32"})

@@ -18,6 +18,8 @@ data loaders (iterators, `__getitem__`, grain, PIL, torch's DataLoader …) coun
 computes, or where each call finds the last one's results computed already: then the device waits,
 however the trace looks. Loading behind a step on the CPU shares its cores with it; what that costs
 is not inferred but tried: on the step alone, beside the same loading in another process, or none.
+A listener times the wait for each batch; where the last score was computed when it ended, the
+device had run out of work.
 
 How to fix
 ----------
@@ -33,14 +35,12 @@ Deeplearning4j, "Performance debugging", step 2: ETL time above 0 ms after the f
 import math
 
 from perfdoctor import (
-    Change,
     Evidence,
-    Fix,
     Gain,
+    Iterations,
     Observation,
     Outcome,
     Steps,
-    Workload,
     estimated,
     hint,
     issue,
@@ -50,40 +50,61 @@ from perfdoctor import (
     place,
     spared,
 )
-from perfdoctor_checks._limits import LEAST_SHARE, LIMIT_OF_WORKERS, MOSTLY, SEVERAL
+from perfdoctor_checks import _listened
+from perfdoctor_checks._limits import LEAST_SHARE, MOSTLY
+from perfdoctor_checks._loading import CHEAPER, for_script, for_workload
 
 ID = "etl"
-NEEDS = ("steps",)
-CHEAPER = Fix(
-    summary="make the preparation itself cheaper",
-    how="decode once and save the arrays, augment less or on the device, read from a faster disk",
-    change=Change(step={"loading": "nowhere"}, is_bound=True),
-)
+NEEDS = ("steps|iterations",)
 LEAST_GAIN = 1 + CHEAPER.least_gain(0.0)
-"""What is loaded behind a step is tried where the step could gain so much without it."""
+"""The gain from which on what is loaded behind a step is tried."""
+WAITING = (
+    "the device waits {:.1f} ms a step for data",
+    "each step waits for its data, whose loading takes {:.1f} ms",  # more than the trace shows
+)
 
 
 def check(observation: Observation) -> Outcome:
     """Reads the exposed part of the data loading from the steps."""
+    if observation.steps is None:
+        return by_listening(needed(observation.iterations))
     steps = needed(observation.steps)
     evidence = facts(steps)
     waiting_ms, workload = waiting_for_data_ms(observation, steps), observation.target.workload
     cores = max(1, round(observation.host.usable_cores))
-    fixes = for_script() if workload is None else for_workload(workload, cores)
+    ours = observation.target.parts is not None
+    fixes = for_script(in_our_loop=ours) if workload is None else for_workload(workload, cores)
     if waiting_ms > LEAST_SHARE * steps.time_ms:
         gain = without_waiting(observation, steps, waiting_ms)
-        text = with_place(steps, f"the device waits {waiting_ms:.1f} ms a step for data")
-        return issue(text, evidence, fixes, gain, ladder=workload is None)
+        text = WAITING[waiting_ms > steps.exposed_etl_ms].format(waiting_ms)
+        return issue(with_place(steps, text), evidence, fixes, gain, sweep=workload is None)
     if steps.exposed_etl_ms > 0 and steps.synchronized >= MOSTLY:
-        return ok(
-            "loading shows only because the host waits for each step: see host-sync", *evidence
-        )
+        why = "loading shows only because the host waits for each step: see host-sync"
+        return ok(why, *evidence)
     most = spared(steps.time_ms, steps.etl_ms, 0.0, 0.0).speedup
     if on_cpu(observation) and most >= LEAST_GAIN:
         gain = estimated(math.sqrt(most), 1.0, most)
-        text = f"loading takes {steps.etl_ms:.1f} ms a step of the cores that the step computes on"
-        return hint(with_place(steps, text), evidence, fixes, gain, ladder=workload is None)
+        text = f"loading takes {steps.etl_ms:.1f} ms a step on the cores that the step computes on"
+        return hint(with_place(steps, text), evidence, fixes, gain, sweep=workload is None)
     return ok(f"loading takes {steps.etl_ms:.2f} ms a step, hidden behind the step", *evidence)
+
+
+def by_listening(loop: Iterations) -> Outcome:
+    """Of a loop in which nothing was traced: whether results were there when a batch came tells
+    whether the device had anything left to compute.
+    """
+    evidence, fixes = _listened.waiting_facts(loop), for_script()
+    text = f"the loop waits {loop.etl_ms:.1f} ms an iteration for its batches"
+    if _listened.is_little(loop, loop.etl_ms):
+        return ok(text, *evidence)
+    if loop.idle_etl_ms is None:
+        why = "whether the device computes meanwhile is told where step() is given a score"
+        return hint(f"{text}; {why}", evidence, fixes)
+    idle_ms = _listened.idle_ms(loop)
+    if _listened.is_little(loop, idle_ms):
+        return ok(f"{text}, while the device computes", *evidence)
+    text = f"{text}; the device is idle for {idle_ms:.1f} ms of it"
+    return issue(text, evidence, fixes, _listened.without_waiting(loop))
 
 
 def waiting_for_data_ms(observation: Observation, steps: Steps) -> float:
@@ -103,8 +124,8 @@ def waiting_for_data_ms(observation: Observation, steps: Steps) -> float:
 
 
 def without_waiting(observation: Observation, steps: Steps, waiting_ms: float) -> Gain:
-    """If a step took less by what the device waits; surely half of what the trace shows of it, less
-    the noise. What only follows from the calls is to be tried.
+    """The gain if a step took less by what the device waits; surely half of what the trace shows of
+    it, less the noise. What only follows from the calls is to be tried.
     """
     seen_ms = min(waiting_ms, steps.exposed_etl_ms)
     sure_ms = max(0.0, seen_ms / 2 - 2 * steps.standard_error_ms)
@@ -138,57 +159,8 @@ def facts(steps: Steps) -> list[Evidence]:
         Evidence("device busy", steps.device_busy_ms, "ms/step", "trace"),
         *(
             Evidence(
-                f"main thread in {each.function}",
-                round(each.share, 3),
-                "share",
-                place(each.file, each.line),
+                f"main thread in {e.function}", round(e.share, 3), "share", place(e.file, e.line)
             )
-            for each in steps.etl_places
+            for e in steps.etl_places
         ),
     ]
-
-
-def for_script() -> list[Fix]:
-    """What to write."""
-    ahead = Fix(
-        summary="prepare batches ahead, in other threads or processes",
-        how="grain: dataset.to_iter_dataset(grain.ReadOptions(num_threads=4, "
-        "prefetch_buffer_size=8)); torch: DataLoader(..., num_workers=4, "
-        "prefetch_factor=2)",
-        change=Change(step={"loading": "process"}),
-    )
-    return [ahead, CHEAPER]
-
-
-def for_workload(workload: Workload, cores: int) -> list[Fix]:
-    """Pre-saved records, more prefetch, worker processes: as far as they are not in use."""
-    data, found = workload.data, []
-    cores = min(cores, LIMIT_OF_WORKERS)
-    prefetch, threads = max(SEVERAL, data.prefetch), max(cores, data.threads)
-    if data.source == "images":
-        found.append(
-            Fix(
-                summary="decode the files once and read the saved arrays",
-                how='[data] source = "records"',
-                change=Change(workload={"data.source": "records"}),
-            )
-        )
-    if (prefetch, threads) != (data.prefetch, data.threads):
-        found.append(
-            Fix(
-                summary="prepare batches ahead of the step, in threads",
-                how=f"[data] prefetch = {prefetch}, threads = {threads}",
-                change=Change(workload={"data.prefetch": prefetch, "data.threads": threads}),
-            )
-        )
-    if data.workers < cores:
-        found.append(
-            Fix(
-                summary="prepare batches in worker processes",
-                how=f"[data] prefetch = {max(2, data.prefetch)}, workers = {cores}",
-                change=Change(
-                    workload={"data.prefetch": max(2, data.prefetch), "data.workers": cores}
-                ),
-            )
-        )
-    return found or [CHEAPER]

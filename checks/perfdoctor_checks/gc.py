@@ -13,8 +13,9 @@ a device are freed by reference counting at once; the collector is not needed fo
 How it is measured
 ------------------
 `gc.callbacks` times each collection and names the line in which it began; the pauses count where no
-device computes. Live objects alone are no finding: Python collects fully only when new survivors
-exceed a quarter of the old ones, so a large, steady heap costs nothing.
+device computes. What those cost behind which it does is tried: on the step alone, without them.
+Live objects alone are no finding: Python collects fully only when new survivors exceed a quarter of
+the old ones, so a large, steady heap costs nothing.
 
 How to fix
 ----------
@@ -34,41 +35,64 @@ from perfdoctor import (
     Evidence,
     Fix,
     Garbage,
+    Iterations,
     Observation,
     Outcome,
     Steps,
+    hint,
     issue,
     needed,
     ok,
     shorten,
     spared,
 )
+from perfdoctor_checks import _listened
 from perfdoctor_checks._limits import LEAST_SHARE
 
 ID = "gc"
-NEEDS = ("garbage", "steps")
+NEEDS = ("garbage", "steps|iterations")
 QUANTILE = 1.64
-"""Of the normal distribution: one-sided 95 %."""
+"""The one-sided 95 % quantile of the normal distribution."""
 LEFT_OVER = Fix(
     summary="make fewer objects in the training loop, or collect more rarely",
     how="gc.set_threshold(100_000, 50, 100)  # once, before the training loop",
 )
+"""The fix for collections that nobody asks for."""
 
 
 def check(observation: Observation) -> Outcome:
     """Reads the pauses that the device did not hide."""
-    garbage, steps = needed(observation.garbage), needed(observation.steps)
+    garbage = needed(observation.garbage)
+    if observation.steps is None:
+        return by_listening(garbage, needed(observation.iterations), fixes(observation))
+    steps = needed(observation.steps)
     evidence = facts(garbage, steps)
     exposed_ms = steps.exposed_gc_ms
-    if exposed_ms < LEAST_SHARE * steps.time_ms:
+    if steps.gc_ms < LEAST_SHARE * steps.time_ms:
         return ok(f"collections take {steps.gc_ms:.2f} ms a step", *evidence)
+    if exposed_ms < LEAST_SHARE * steps.time_ms:
+        text = f"{summary(garbage, steps)}; the device computes meanwhile"
+        return hint(text, evidence, fixes(observation))
     gain = spared(steps.time_ms, exposed_ms, exposed_ms * surely(garbage), steps.gc_ms)
     return issue(summary(garbage, steps), evidence, fixes(observation), gain)
 
 
+def by_listening(garbage: Garbage, loop: Iterations, fixes: list[Fix]) -> Outcome:
+    """Of a loop in which nothing was traced."""
+    source = "gc.callbacks"
+    evidence = [Evidence("GC, in all", loop.gc_ms, "ms/iteration", source)]
+    text = f"collections take {loop.gc_ms:.2f} ms an iteration"
+    if _listened.is_little(loop, loop.gc_ms) or not garbage.collections:
+        return ok(text, *evidence)
+    worst = garbage.collections[0]
+    by = "from gc.collect() at" if worst.explicit else "begun in"
+    text = f"{text}, most of it {by} {shorten(worst.place)}"
+    return issue(text, evidence, fixes, _listened.without_collections(loop, surely(garbage)))
+
+
 def surely(garbage: Garbage) -> float:
-    """Of the time in collections, what is sure to be saved: a full one that was seen once may come
-    once in minutes (Poisson).
+    """The share of the time in collections that is sure to be saved: a full one that was seen once
+    may come once in minutes (Poisson).
     """
     return max(0.0, 1 - QUANTILE / math.sqrt(garbage.collections[0].count))
 
@@ -109,7 +133,8 @@ def fixes(observation: Observation) -> list[Fix]:
     """Freezing is tried first: it changes nothing that the program does."""
     workload = observation.target.workload
     if workload is None:
-        return [fix_of_script(needed(observation.garbage))]
+        garbage = needed(observation.garbage)
+        return [fix_of_script(garbage)] if garbage.collections else []
     freeze = Fix(
         summary="take what lives after set-up out of later collections",
         how="[process] gc_freeze = true",

@@ -105,9 +105,8 @@ def own_work_ms(steps: Steps) -> float:
 
 
 def overlapped(observation: Observation, steps: Steps) -> Gain:
-    """If the longer of device and host were all that a step takes; a CPU's cores they share.
-
-    Twice as much at most: threads that sleep must be woken, which takes what is not seen.
+    """The gain if the longer of device and host were all that a step takes; a CPU's cores they
+    share. Twice as much at most: threads that sleep must be woken, which takes what is not seen.
     """
     longer_ms = max(steps.device_busy_ms, own_work_ms(steps))
     if on_cpu(observation):
@@ -122,8 +121,9 @@ def summary(steps: Steps) -> str:
     if steps.wait_places:
         where = steps.wait_places[0]
         text += f", most in {where.function}() ({place(where.file, where.line)})"
-    idle_ms = max(0.0, steps.time_ms - steps.device_busy_ms)
-    return f"{text}; meanwhile nothing is prepared, and the device idles {idle_ms:.2f} ms a step"
+    return (
+        f"{text}; meanwhile nothing is prepared, and the device idles {steps.idle_ms:.2f} ms a step"
+    )
 
 
 def facts(steps: Steps) -> list[Evidence]:

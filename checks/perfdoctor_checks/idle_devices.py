@@ -48,8 +48,10 @@ from perfdoctor_checks._limits import LIMIT_OF_DEVICES, SLIGHT
 ID = "idle-devices"
 NEEDS = ("backend", "steps")
 UNEQUAL = 2.0
-"""Times: a pipeline's stages differ by less if they were cut with care."""
+"""The ratio of two devices' loads from which on they are unequal: a pipeline's stages differ by
+less if they were cut with care."""
 FLAG = re.compile(r"--xla_force_host_platform_device_count=\S*")
+"""The flag that splits the CPU into several devices."""
 
 
 def check(observation: Observation) -> Outcome:
@@ -98,8 +100,8 @@ def cut_cpu(observation: Observation, evidence: list[Evidence], idle: list[int])
     """Devices that share the same cores: well only where all are used, and no more than cores."""
     count, cores = len(needed(observation.backend).devices), observation.host.usable_cores
     if not idle and count <= max(1.0, cores):
-        return ok(f"the CPU is cut into {count} devices, all at work", *evidence)
-    summary = f"the CPU is cut into {count} devices, {count - len(idle)} at work"
+        return ok(f"the CPU is split into {count} devices, all at work", *evidence)
+    summary = f"the CPU is split into {count} devices, {count - len(idle)} at work"
     return hint(f"{summary}; they share {cores:g} cores", evidence, [whole(observation, idle)])
 
 

@@ -18,6 +18,9 @@ is one), and the time in which it is in or between these calls while the device 
 few jitted functions is a style, not a fault, and so are many calls of one that does a good part of
 the work, as an actor's policy; where the device hardly waits for the calls, nothing is lost.
 
+What it gains is measured where it can be: the function whose calls dispatch the operations is known
+from the main thread's stack, and is run as one program after the script has ended.
+
 JAX's own control flow (`jax.lax.scan`, `while_loop`, `cond`) is compiled at each call outside of
 `jit` whose body is made anew. Where that goes on while the program trains, the compilations are
 what is measured; a set-up that does so has ended before.
@@ -32,7 +35,6 @@ References
 JAX, "Just-in-time compilation"; "Gradient transformations and the training step" in optax's guide.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 
 from perfdoctor import (
@@ -44,6 +46,7 @@ from perfdoctor import (
     Observation,
     Outcome,
     Steps,
+    hint,
     issue,
     needed,
     not_applicable,
@@ -52,25 +55,25 @@ from perfdoctor import (
     place,
     spared,
 )
-from perfdoctor_checks._limits import GOES_ON_S, HANDFUL, LEAST_SHARE, MOSTLY, SLIGHT
-from perfdoctor_checks._operations import loose, saved_by_fusion_ms, unfused
+from perfdoctor_checks._limits import HANDFUL, LEAST_SHARE, MOSTLY, SLIGHT
+from perfdoctor_checks._operations import compiled_again, loose, saved_by_fusion_ms, unfused
 
 ID = "missing-jit"
 NEEDS = ("compiles",)
 
 
 def check(observation: Observation) -> Outcome:
-    """Reads how many dispatches a step the device waits for; without steps, what is compiled in
-    each of them.
-    """
+    """Reads how many dispatches the device waits for; without steps, what is compiled in them."""
     if any(each.name == "jax_disable_jit" and each.value for each in observation.settings or ()):
         return not_applicable("jax_disable_jit is on, so nothing is jitted: see debug-flags")
     again = compiled_again(needed(observation.compiles), observation.steps)
     if again:
         return compiles_its_loops(observation, again)
-    if observation.steps is None:
+    steps, eager = observation.steps, observation.eager
+    if steps is None and eager is None:
         return not_measured(observation.not_measured.get("steps", "no steps were seen"))
-    steps = observation.steps
+    if steps is None or (eager is not None and eager.is_saved and not eager.is_step):
+        return by_operations(observation)
     evidence = facts(steps)
     calls = f"{steps.dispatches:.3g} jitted call{'s' * (round(steps.dispatches) != 1)} a step"
     if loose(steps) * steps.dispatches <= HANDFUL:
@@ -87,21 +90,21 @@ def check(observation: Observation) -> Outcome:
     return issue(summary, evidence, [fix(observation)], jitted(steps))
 
 
-def compiled_again(compiles: Sequence[Compile], steps: Steps | None) -> list[Compile]:
-    """The compilations of control flow that go on: those in the window, or without one, those that
-    are among the last of a run that has made them for long.
+def by_operations(observation: Observation) -> Outcome:
+    """A function that was seen to dispatch its operations; jitting it is to be tried. If it could
+    not be saved, and takes most of the time, half of that is lost, as with large products.
     """
-    counts = Counter(each.function for each in compiles if each.is_control_flow)
-    worst, count = max(counts.items(), key=lambda each: each[1], default=("", 0))
-    again = [each for each in compiles if each.function == worst]
-    if count < HANDFUL:
-        return []
-    if steps is not None:
-        begin_s, end_s = steps.began_s, steps.began_s + steps.window_s
-        inside = [each for each in again if begin_s <= each.at_s <= end_s]
-        return inside if len(inside) > 1 else []
-    goes_on = again[-1].at_s - again[0].at_s >= GOES_ON_S and again[-1] in compiles[-HANDFUL:]
-    return again[len(again) // 2 :] if goes_on else []
+    eager = needed(observation.eager)
+    text = (
+        f"{eager.function}() ({place(eager.file, eager.line)}) is not jitted: it runs operation by "
+        f"operation, {eager.call_ms:.1f} ms a call, {eager.share:.0%} of the main thread's time"
+    )
+    share = Evidence(f"main thread in {eager.function}", round(eager.share, 3), "share", "stacks")
+    evidence = [share, Evidence("a call of it", round(eager.call_ms, 2), "ms", "stacks")]
+    if eager.is_saved or eager.share < MOSTLY:
+        return hint(text, evidence, [fix(observation)])
+    gain = spared(1.0, eager.share / 2, eager.share / 4, eager.share)
+    return issue(f"{text}; it was not tried: {eager.why_not}", evidence, [fix(observation)], gain)
 
 
 def compiles_its_loops(observation: Observation, again: Sequence[Compile]) -> Outcome:
@@ -140,17 +143,19 @@ def not_fused(observation: Observation, steps: Steps, evidence: list[Evidence]) 
 
 
 def dispatching_ms(steps: Steps) -> float:
-    """In these calls while the device idles."""
-    return loose(steps) * max(0.0, steps.exposed_dispatch_ms)
+    """Milliseconds of a step in these calls and jax's Python around them, the device idle."""
+    exposed_ms = max(0.0, steps.exposed_dispatch_ms) + max(0.0, steps.exposed_operations_ms)
+    return loose(steps) * exposed_ms
 
 
 def lost_ms(steps: Steps) -> float:
-    """In and between them while the device idles."""
-    return dispatching_ms(steps) + loose(steps) * max(0.0, steps.exposed_other_ms)
+    """Milliseconds of a step in and between these calls while the device idles."""
+    exposed_ms = max(0.0, steps.exposed_dispatch_ms) + max(0.0, steps.exposed_other_ms)
+    return loose(steps) * exposed_ms
 
 
 def jitted(steps: Steps) -> Gain:
-    """Without the dispatching, and most of the Python between; fusion comes on top."""
+    """The gain without the dispatching, and most of the Python between; fusion comes on top."""
     most_ms = (steps.time_ms + lost_ms(steps)) / 2
     return spared(steps.time_ms, lost_ms(steps), dispatching_ms(steps) / 2, most_ms)
 
@@ -169,6 +174,7 @@ def facts(steps: Steps) -> list[Evidence]:
         Evidence("dispatches", round(steps.dispatches, 1), "a step", "trace"),
         Evidence("dispatch, device idle", steps.exposed_dispatch_ms, "ms/step", "trace"),
         Evidence("Python, device idle", steps.exposed_other_ms, "ms/step", "trace"),
+        Evidence("of that in jax", steps.exposed_operations_ms, "ms/step", "stacks"),
         Evidence("device busy", steps.device_busy_ms, "ms/step", "trace"),
     ]
 
@@ -183,8 +189,12 @@ def fix(observation: Observation) -> Fix:
             change=Change(workload={"training.jit": True}),
             changes_results="numerics",
         )
+    eager = observation.eager
+    name = eager.function.rpartition(".")[2] if eager is not None else "step"
+    where = f" ({place(eager.file, eager.line)})" if eager is not None else ""
     return Fix(
         summary="jit the whole step: loss, gradients and update in one function",
-        how="@jax.jit  # above `def step(state, batch):`; equinox: @eqx.filter_jit, flax: @nnx.jit",
+        how=f"@jax.jit  # above `def {name}(…)`{where}; equinox: @eqx.filter_jit, flax: @nnx.jit",
+        change=Change(step={"jitted": "whole"}) if workload is None else None,
         changes_results="numerics",
     )

@@ -47,12 +47,12 @@ from perfdoctor import (
     issue,
     needed,
     not_applicable,
+    not_measured,
     ok,
     place,
 )
 from perfdoctor_checks._layers import (
     compile_s,
-    dense_layers,
     depth_of,
     large_kernels,
     many_classes,
@@ -60,19 +60,23 @@ from perfdoctor_checks._layers import (
     share,
     taken_by,
     too_deep,
+    wide_layers,
     within_bounds,
 )
-from perfdoctor_checks._limits import DENSE, DENSE_DEPTH, KERNEL, MOSTLY, USUAL_KERNEL
+from perfdoctor_checks._limits import DENSE_DEPTH, KERNEL, MOSTLY, USUAL_KERNEL
 from perfdoctor_checks._shapes import Reason, channels, images, recurrence, tiles, written_out
 
 ID = "network"
 NEEDS = ("program",)
+UNREAD = "not all layers of the program were read"
+"""What is said where an observation does not tell why not all layers were read."""
 
 
 def check(observation: Observation) -> Outcome:
     """Compares the layers with the guide's bounds."""
     program = needed(observation.program)
-    if not program.layers and not program.loops:
+    unread = "" if program.is_whole else observation.not_measured.get("layers", UNREAD)
+    if not program.layers and not program.loops and not unread:
         return not_applicable("the step has no convolutions and no matrix products")
     reasons = [
         *kernels(observation, program),
@@ -85,8 +89,10 @@ def check(observation: Observation) -> Outcome:
         *tiles(observation, program),
     ]
     evidence = facts(observation, program)
+    if not reasons and unread:
+        return not_measured(unread)
     if not reasons:
-        return ok(f"{len(program.layers)} kinds of layers within the guide's bounds", *evidence)
+        return ok(f"{len(program.layers)} kinds of layers, all within the usual bounds", *evidence)
     fixes = [fix for _, found in reasons for fix in found]
     summary = "; ".join(text for text, _ in reasons)
     gain = within_bounds(observation, program)
@@ -115,7 +121,7 @@ def kernels(observation: Observation, program: Program) -> list[Reason]:
 
 
 def smaller_kernel(size: int) -> Fix:
-    """For the reference loop."""
+    """The fix for the reference loop."""
     return Fix(
         summary=f"convolve with kernels of {size} by {size}",
         how=f"[model] kernel = {size}",
@@ -149,18 +155,17 @@ def dense(observation: Observation, program: Program) -> list[Reason]:
         taken = f"{taken_by(observation, program, layer):.0%} of the device's time"
         where = f"{layer.function}, {place(layer.file, layer.line)}"
         return [(f"{layer.outputs} classes ({where}, {taken})", [fix])]
-    for layer in dense_layers(program):
-        if share(program, [layer]) < MOSTLY or len(program.layers) < 2:
-            continue
-        if layer.outputs > DENSE:
-            sizes = f"a dense layer of {layer.inputs} by {layer.outputs}"
-            fix = Fix(
-                summary="narrow the layer that takes most of the step",
-                how="pool or stride before it, or put two narrower layers in its place",
-                changes_results="training",
-            )
-            return [(f"{sizes} {named(program, [layer])}", [fix])]
-    return []
+    wide = wide_layers(observation, program)
+    if not wide:
+        return []
+    sizes = " and ".join(f"{layer.inputs} by {layer.outputs}" for layer in wide)
+    text = f"{'dense layers' if len(wide) > 1 else 'a dense layer'} of {sizes}"
+    fix = Fix(
+        summary="narrow the layer that takes most of the step",
+        how="pool or stride before it, or put two narrower layers in its place",
+        changes_results="training",
+    )
+    return [(f"{text} {named(program, wide)}", [fix])]
 
 
 def facts(observation: Observation, program: Program) -> list[Evidence]:

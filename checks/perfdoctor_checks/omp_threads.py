@@ -47,8 +47,11 @@ from perfdoctor_checks._limits import FORCED_SWITCHES, LIMIT_OF_WORKERS, SEVERAL
 ID = "omp-threads"
 NEEDS = ("threads",)
 POOL = "tf_XLAEigen"
+"""The name of the threads of XLA's pool on the CPU."""
 VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+"""Environment variables that set the number of a library's threads."""
 Reason = tuple[str, Fix]
+"""Why there are too many threads, or too few, and what to do."""
 
 
 def check(observation: Observation) -> Outcome:
@@ -85,7 +88,7 @@ def affinity(observation: Observation) -> list[Reason]:
     it may have the others, and what they are worth.
     """
     host = observation.host
-    if not on_cpu(observation) or observation.target.kind != "script":
+    if not on_cpu(observation) or not observation.target.runs_users_code:
         return []
     if host.affinity_cores >= host.logical_cores or host.quota_cores is not None:
         return []

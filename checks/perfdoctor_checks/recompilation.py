@@ -146,7 +146,7 @@ def total(compiles: tuple[Compile, ...]) -> Evidence:
 
 
 def fix(observation: Observation, kind: str) -> Fix:
-    """By the cause; the reference loop's own decay is a line of its workload."""
+    """The fix, by the cause; the reference loop's own decay is a line of its workload."""
     workload = observation.target.workload
     if workload is not None and workload.training.schedule == "static":
         return Fix(

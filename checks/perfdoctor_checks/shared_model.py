@@ -74,7 +74,7 @@ def check(observation: Observation) -> Outcome:
 
 
 def together(observation: Observation, steps: Steps) -> Gain | None:
-    """If one call computed the requests of all threads; None where XLA's count can't tell.
+    """The gain if one call computed the requests of all threads; None where XLA's count can't tell.
 
     A call for n threads takes what one takes now, and n - 1 times what grows with the requests:
     their arithmetic and what is done while the device idles. At the low end half of the rest grows
@@ -84,8 +84,7 @@ def together(observation: Observation, steps: Steps) -> Gain | None:
     if account is None or not account.flops or not on_cpu(observation) or steps.time_ms <= 0:
         return None
     arithmetic_ms = observation.host.arithmetic_ms(account.flops)
-    idle_ms = max(0.0, steps.time_ms - steps.device_busy_ms)
-    certain = min(1.0, (arithmetic_ms + idle_ms) / steps.time_ms)
+    certain = min(1.0, (arithmetic_ms + steps.idle_ms) / steps.time_ms)
 
     def shared(growing: float) -> float:
         return max(1.0, steps.threads / (1 + (steps.threads - 1) * growing))

@@ -48,7 +48,7 @@ from perfdoctor_checks._limits import CLOCK, LEAST_SHARE, MOSTLY, SLIGHT
 ID = "throttling"
 NEEDS = ("load", "steps")
 HEAT = ("hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown")
-POWER = ("sw_power_cap",)
+POWER = ("sw_power_cap",)  # NVML's names for what holds a clock down
 
 
 def check(observation: Observation) -> Outcome:
@@ -84,7 +84,7 @@ def held_cores(load: Load) -> float:
 
 
 def held_ms(load: Load) -> float:
-    """The same in ms a second."""
+    """Milliseconds of core time that the quota held back, for each second."""
     return max(0.0, load.throttled_ms or 0.0) / load.seconds if load.seconds > 0 else 0.0
 
 
@@ -93,12 +93,12 @@ def quota_summary(load: Load, host: Host) -> str:
     quota = "" if host.quota_cores is None else f" of {host.quota_cores:g} cores"
     return (
         f"the CPU quota{quota} holds the training back: {held_ms(load):.0f} ms of core time a "
-        f"second, beside {load.own_cores:.1f} cores used"
+        f"second, while it used {load.own_cores:.1f} cores"
     )
 
 
 def more_cores(load: Load, host: Host) -> Gain:
-    """If what was held back had run: at least its share of all CPUs, at most all of one."""
+    """The gain if what was held back had run: its share of all CPUs at least, one CPU at most."""
     held = held_cores(load)
     wanted = min(float(cores(host)), load.own_cores + held)
     likely = min(held, max(held / cores(host), 1 - load.own_cores / wanted)) if wanted else held
@@ -106,7 +106,7 @@ def more_cores(load: Load, host: Host) -> Gain:
 
 
 def quota_fix(host: Host) -> Fix:
-    """Nothing that the program could do by itself."""
+    """The fix for the user: nothing that the program could do by itself."""
     last = max(1, round(host.quota_cores or 1)) - 1
     raised = f"docker run --cpus={cores(host)} …, or resources.limits.cpu in Kubernetes"
     summary = "raise the CPU quota, or start no more threads than it allows"
@@ -160,7 +160,7 @@ def here(observation: Observation) -> list[Evidence]:
 
 
 def limits_of(host: Host) -> list[Evidence]:
-    """Of the CPU."""
+    """The limits of the CPU."""
     return [
         Evidence("quota", host.quota_cores, "cores", "cgroup cpu.max"),
         Evidence("governor", host.governor, "", "scaling_governor"),

@@ -32,6 +32,8 @@ JAX, "Transfer guard": it finds the lines (`jax_transfer_guard="log"`), but not 
 
 from collections.abc import Sequence
 
+from msgspec import structs
+
 from perfdoctor import (
     Change,
     Evidence,
@@ -46,6 +48,7 @@ from perfdoctor import (
     needed,
     not_measured,
     ok,
+    sized,
     spared,
 )
 from perfdoctor_checks._limits import CACHES, GOOD_PART, LEAST_SHARE, MIB
@@ -53,6 +56,7 @@ from perfdoctor_checks._limits import CACHES, GOOD_PART, LEAST_SHARE, MIB
 ID = "transfers"
 NEEDS = ("steps",)
 SHOWN = 3
+"""Arguments that are named at most."""
 
 
 def check(observation: Observation) -> Outcome:
@@ -67,10 +71,10 @@ def check(observation: Observation) -> Outcome:
     new_bytes = sum(leaf.bytes for leaf in handed if leaf.role == "new")
     size = sum(leaf.bytes for leaf in stale)
     if size < MIB:
-        if min(steps.upload_ms, steps.time_ms - steps.device_busy_ms) >= GOOD_PART * steps.time_ms:
+        if min(steps.upload_ms, steps.idle_ms) >= GOOD_PART * steps.time_ms:
             text = f"copying to the device takes {steps.upload_ms:.1f} ms a step, while it idles"
-            return hint(text, evidence, [AHEAD])
-        text = f"{len(handed)} host arrays a step, {new_bytes / MIB:.1f} MiB of them new data"
+            return hint(text, evidence, [ahead(observation)])
+        text = f"{len(handed)} host arrays a step, {sized(new_bytes)} of them new data"
         return constants(observation, evidence) or ok(text, *evidence)
     fetched = any(leaf.role == "state" for leaf in stale)
     gain = at_rest(steps, size / max(1, size + new_bytes), fetched=fetched)
@@ -79,7 +83,7 @@ def check(observation: Observation) -> Outcome:
 
 
 def unseen(observation: Observation, steps: Steps, evidence: list[Evidence]) -> Outcome:
-    """Where nobody saw the calls, the trace still tells what copying takes."""
+    """The outcome where nobody saw the calls: the trace still tells what copying takes."""
     if steps.uploads < 1 or steps.upload_ms < LEAST_SHARE * steps.time_ms:
         text = f"{steps.uploads:.2g} host arrays a step, {steps.upload_ms:.2f} ms"
         return constants(observation, evidence) or ok(text, *evidence)
@@ -113,17 +117,17 @@ def sizes(stale: Sequence[Leaf]) -> list[Evidence]:
 
 
 def at_rest(steps: Steps, share: float, *, fetched: bool) -> Gain:
-    """Without the copying, and the waiting for what is fetched, while the device idles: half of it
-    at least; at most, without all that the main thread does besides, which handles the arrays.
+    """The gain without the copying, and without the waiting for what is fetched, while the device
+    idles: half of it at least; at most, without all that the main thread does besides, which
+    handles the arrays.
 
     `share`: of the bytes that are copied, those that need not be.
     """
-    idle_ms = max(0.0, steps.time_ms - steps.device_busy_ms)
     copying_ms = max(0.0, steps.upload_ms) * share
     waiting_ms = max(0.0, steps.exposed_wait_ms) if fetched else 0.0
     handling_ms = max(0.0, steps.exposed_other_ms) if fetched else 0.0
-    lost_ms = min(idle_ms, copying_ms + waiting_ms)
-    most_ms = max(copying_ms, min(idle_ms, copying_ms + waiting_ms + handling_ms))
+    lost_ms = min(steps.idle_ms, copying_ms + waiting_ms)
+    most_ms = max(copying_ms, min(steps.idle_ms, copying_ms + waiting_ms + handling_ms))
     return spared(steps.time_ms, lost_ms, lost_ms / 2, most_ms)
 
 
@@ -152,10 +156,19 @@ AHEAD = Fix(
     summary="copy new data a step ahead, and what is no new data once",
     how="batch = jax.device_put(batch)  # in the thread that loads; what stays: before the loop",
 )
+"""The fix for what is new in each step."""
 AS_ARGUMENT = Fix(
     summary="pass large arrays as arguments, not from the enclosing scope",
     how="step = jax.jit(lambda state, batch, table: …)  # table = jax.device_put(table), once",
 )
+"""The fix for arrays that are part of the program."""
+
+
+def ahead(observation: Observation) -> Fix:
+    """Tried where the loop is ours, in which a thread can do it."""
+    if observation.target.parts is None:
+        return AHEAD
+    return structs.replace(AHEAD, change=Change(step={"loading": "thread"}))
 
 
 def fix(observation: Observation, state: bool) -> Fix:

@@ -55,8 +55,8 @@ from perfdoctor_checks._limits import FEWEST_OPERATIONS, GOOD_PART, LEAST_SHARE,
 
 ID = "workspaces"
 NEEDS = ("steps",)
-SHAPE = re.compile(r"\b([a-z]+\d+)\[([\d,]*)\]")
-UNUSABLE = "donated buffers were not usable"
+SHAPE = re.compile(r"\b([a-z]+\d+)\[([\d,]*)\]")  # f32[8,64]
+UNUSABLE = "donated buffers were not usable"  # a warning of jax
 
 
 def check(observation: Observation) -> Outcome:
@@ -83,10 +83,10 @@ def check(observation: Observation) -> Outcome:
 
 
 def without_copies(observation: Observation) -> Gain | None:
-    """If what is copied were written in place; None if the device does not copy for long.
+    """The gain if what is copied were written in place; None if the device does not copy for long.
 
-    A step that may not overwrite its state copies what it only changes in part: a table of which
-    a few rows are updated. Twice as much at most, for what it is copied into is fresh memory.
+    A step that may not overwrite its state copies what it only changes in part: a table of which a
+    few rows are updated. Twice as much at most, for what it is copied into is fresh memory.
     """
     steps = needed(observation.steps)
     if steps.copy_ms < LEAST_SHARE * steps.time_ms or observation.executable is None:
@@ -157,7 +157,7 @@ def state(program: Program) -> list[Argument]:
 
 
 def state_bytes(observation: Observation) -> int:
-    """Of all arguments that a result replaces."""
+    """Bytes of all arguments that a result replaces."""
     if observation.program is None:
         return 0
     return sum(each.bytes for each in state(observation.program))

@@ -10,7 +10,7 @@ import msgspec
 
 from perfdoctor.bench.git import imported_from, resolved, top_level, worktree
 from perfdoctor.files import read_saved
-from perfdoctor.processes import Ward
+from perfdoctor.processes import ProcessGroups
 from perfdoctor.schema.benchmark import BENCHMARK_SCHEMA, Benchmark, Recipe
 from perfdoctor.schema.errors import UsageError
 from perfdoctor.schema.launch import Launch
@@ -18,6 +18,7 @@ from perfdoctor.schema.observation import Observation, Target
 from perfdoctor.targets.resolve import resolve
 
 GIT = "git:"
+"""What the name of a commit to compare with begins with."""
 FOR_EVER = 10**9
 """Steps of a workload, which must outlast its measurement."""
 
@@ -41,10 +42,12 @@ class Contender:
 
 
 @contextmanager
-def contender(against: str, candidate: Recipe, ward: Ward) -> Iterator[Contender | Benchmark]:
+def contender(
+    against: str, candidate: Recipe, groups: ProcessGroups
+) -> Iterator[Contender | Benchmark]:
     """What the candidate is compared with: a program that can be run, or numbers if it can't."""
     if against.startswith(GIT):
-        with at_commit(against.removeprefix(GIT), candidate, ward) as found:
+        with at_commit(against.removeprefix(GIT), candidate, groups) as found:
             yield found
     elif not against.endswith(".json"):
         arguments = candidate.arguments if against.endswith(".py") else ()
@@ -55,18 +58,18 @@ def contender(against: str, candidate: Recipe, ward: Ward) -> Iterator[Contender
             kind, name = saved.target.kind, saved.target.name
             yield Contender(Target(kind=kind, name=name, workload=saved.recipe.workload))
         elif (commit := commit_here(saved)) is not None:
-            with at_commit(commit, saved.recipe, ward) as found:
+            with at_commit(commit, saved.recipe, groups) as found:
                 yield found
         else:
             yield saved
 
 
 @contextmanager
-def at_commit(ref: str, recipe: Recipe, ward: Ward) -> Iterator[Contender]:
+def at_commit(ref: str, recipe: Recipe, groups: ProcessGroups) -> Iterator[Contender]:
     """A target as it was at another commit, in a worktree."""
     here = Path.cwd()
     root = top_level(here)
-    with worktree(ward, root, resolved(root, ref)) as copy:
+    with worktree(groups, root, resolved(root, ref)) as copy:
         folder = copy / here.relative_to(root)
         if not folder.is_dir():
             raise UsageError(f"git:{ref}: it has no folder {here.relative_to(root)}")

@@ -1,5 +1,6 @@
 """Pairs of a baseline and a candidate, until it is clear whether the candidate is slower."""
 
+import math
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
@@ -23,9 +24,12 @@ from perfdoctor.trials.live import OutOfTime, WorkerEnded
 
 OfAll = Literal["regressed", "pass", "improved", "inconclusive"]
 GATED = (STEP_TIME, "compile_time")
+"""Metrics that decide whether a comparison passes."""
 TOLD = ("cpu_time", "first_step", "peak_memory")
+"""Metrics that are told beside them, and decide nothing."""
 LONG_COMPILE_S = 2.0
-"""Below, some percent of it are of no use to anybody, and noise."""
+"""Seconds of compilation from which on its time is gated: some percent of a shorter one are noise,
+and matter to nobody."""
 NAMES = {
     "step_time": "step",
     "compile_time": "compilation",
@@ -33,6 +37,10 @@ NAMES = {
     "first_step": "time to the first step",
     "peak_memory": "peak memory",
 }
+"""What the metrics are called in a verdict."""
+SUMS = ("flops", "bytes_accessed", "temp_bytes", "programs")
+"""Numbers that are sums over a step's programs, and can't be compared with those of a single
+program."""
 
 
 def compared(
@@ -74,7 +82,9 @@ def compared(
 
 
 def without_verdict(found: Comparison, why: str) -> Comparison:
-    """Of launches that went well no verdict follows, where the next one failed."""
+    """The comparison without its verdict: what the launches that went well say is no verdict, if
+    the next one failed.
+    """
     summary = f"no verdict: after {found.pairs} pairs a launch failed: {why}"
     return replace(found, verdict="inconclusive", summary=summary)
 
@@ -125,7 +135,7 @@ def decided(found: Mapping[str, Estimate], gated: Sequence[str], threshold: floa
 
 
 def verdict_on(found: Estimate, threshold: float) -> Verdict | None:
-    """Of a metric; none where the control fails."""
+    """The verdict on one metric; None where the control fails, or nothing is clear yet."""
     return verdict(found, threshold) if found.control_holds else None
 
 
@@ -170,6 +180,8 @@ def judged(
                 low=each.low,
                 high=each.high,
                 visible=each.visible,
+                by_pair=tuple(math.expm1(pair.contrasts[name]) for pair in pairs),
+                control_by_pair=tuple(math.expm1(pair.controls[name]) for pair in pairs),
             )
             for name, each in found.items()
         ),
@@ -192,14 +204,14 @@ def what_is_open(
     if not found.control_holds:
         return (
             f"two launches of the baseline itself differ by {abs(found.control):.1%} in "
-            f"{NAMES[name]}, so nothing is claimed; is the machine busy?"
+            f"{NAMES[name]}, so there is no verdict; is the machine busy?"
         )
     half = found.high - found.change
     gap = max(abs(threshold - found.change), threshold / 4)
     needed_s = seconds * max(1.0, (half / gap) ** 2)
     ended = f" when {why_ended}" if why_ended else ""
     return (
-        f"{told(name, found)} after {found.pairs} pairs{ended}: open; a slowdown of "
+        f"{told(name, found)} after {found.pairs} pairs{ended}: not decided; a slowdown of "
         f"{found.visible:.1%} would have been found, and about {needed_s:.0f} s would decide it"
     )
 
@@ -209,8 +221,9 @@ def exact_changes(before: Exact | None, after: Exact | None) -> tuple[ExactChang
     if before is None or after is None:
         return ()
     old, new = msgspec.structs.asdict(before), msgspec.structs.asdict(after)
+    alike = (before.programs is None) == (after.programs is None)
     return tuple(
         ExactChange(name=name, before=old[name], after=new[name])
         for name in old
-        if old[name] != new[name]
+        if old[name] != new[name] and (alike or name not in SUMS)
     )

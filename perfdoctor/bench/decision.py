@@ -16,16 +16,18 @@ from typing import Literal
 from scipy.special import stdtr, stdtrit
 
 ALPHA = 0.01
-"""Of a false alarm in one comparison, over all its looks and gated metrics."""
+"""The probability of a false alarm in one comparison, over all its looks and gated metrics: a
+choice, one in a hundred."""
 LOOKS = (3, 5, 8, 12, 16, 20)
 """Pairs after which the result is looked at."""
 CONFIRMED_AFTER = 5
 """Pairs that a slowdown is to be seen in, where there is time. If one launch in four is 6 % slower
 than the others, three pairs agree by chance in 0.5 % of all comparisons, five in 0.05 %."""
 CONTRAST, CONTROL = 1.5, 2.0
-"""Their variances, in those of one launch."""
+"""The variances of the contrast and of the control, in multiples of that of one launch."""
 POWER = 0.8
-"""Of the smallest slowdown that is said to be visible."""
+"""The probability with which a slowdown that is called visible would have been found: a choice, the
+usual one of a test's design."""
 
 Verdict = Literal["regressed", "pass", "improved"]
 
@@ -40,7 +42,7 @@ class Estimate:
     high: float
     """The interval of this look; together with those of all looks it holds with 1 - 2 ALPHA."""
     p: float
-    """Of a change as large as this or larger where there is none."""
+    """The probability of a change as large as this, or larger, if there were none."""
     control: float
     control_holds: bool
     """Whether the two baselines agree, as two launches of one program should."""
@@ -79,7 +81,9 @@ def estimate(
 
 
 def launch_variance(contrasts: Sequence[float], controls: Sequence[float]) -> float:
-    """Of the logarithm of one launch's time, by the scatter of both."""
+    """The variance of the logarithm of one launch's time, by the scatter of both contrasts and
+    controls.
+    """
     mean = fmean(contrasts)
     own = sum((each - mean) ** 2 for each in contrasts) / CONTRAST
     return (own + sum(each**2 for each in controls) / CONTROL) / (2 * len(contrasts) - 1)

@@ -12,7 +12,7 @@ from perfdoctor.schema.benchmark import Fingerprint
 
 
 def fingerprint(env: Mapping[str, str] = os.environ) -> Fingerprint:
-    """Of this machine, with a target's environment."""
+    """What this machine is, with a target's environment."""
     here, installed, cards = host(), libraries(), gpus()
     python = ".".join(installed.python.split(".")[:2])
     return Fingerprint(

@@ -9,11 +9,12 @@ from importlib.metadata import distributions
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
-from perfdoctor.processes import Ward
+from perfdoctor.processes import ProcessGroups
 from perfdoctor.schema.benchmark import Source
 from perfdoctor.schema.errors import UsageError
 
 LIMIT_S = 60.0
+"""Seconds that a git command may take."""
 
 
 def git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -48,8 +49,14 @@ def top_level(folder: Path) -> Path:
     """The repository's root; a UsageError if the folder is in none."""
     found = git(folder, "rev-parse", "--show-toplevel")
     if found.returncode:
-        raise UsageError(f"{folder} is in no git repository; --against git:REF needs one")
+        raise UsageError(f"{folder} is not in a git repository; --against git:REF needs one")
     return Path(found.stdout.strip())
+
+
+def python_files(root: Path) -> list[str]:
+    """Those of a repository that git knows, or would add; from its root."""
+    which = ("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", "*.py")
+    return [name for name in git(root, *which).stdout.split("\0") if name]
 
 
 def resolved(folder: Path, ref: str) -> str:
@@ -61,11 +68,11 @@ def resolved(folder: Path, ref: str) -> str:
 
 
 @contextmanager
-def worktree(ward: Ward, root: Path, commit: str) -> Iterator[Path]:
+def worktree(groups: ProcessGroups, root: Path, commit: str) -> Iterator[Path]:
     """A commit's files in a folder of their own, whose path is as long as the repository's if that
     is possible: the length of paths moves memory, which can change speed by some percent.
     """
-    folder = ward.folder()
+    folder = groups.folder()
     missing = len(str(root)) - len(str(folder)) - 1
     copy = folder / ("w" * max(1, missing))
     added = git(root, "worktree", "add", "--detach", "--quiet", str(copy), commit)
@@ -75,7 +82,7 @@ def worktree(ward: Ward, root: Path, commit: str) -> Iterator[Path]:
         yield copy
     finally:
         git(root, "worktree", "remove", "--force", str(copy))
-        ward.discard(folder)
+        groups.discard(folder)
 
 
 def imported_from(root: Path) -> tuple[Path, ...]:

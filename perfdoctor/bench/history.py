@@ -15,6 +15,7 @@ from perfdoctor.schema.benchmark import BENCHMARK_SCHEMA, Benchmark, LevelChange
 from perfdoctor.schema.errors import UsageError
 
 PATTERN = "*.benchmark.json"
+"""Files of a history, in its folder."""
 FEWEST = 6
 """Results from which on changes are looked for: three before and three after."""
 SEGMENT = 3
@@ -56,7 +57,7 @@ def comparable(kept: Sequence[Benchmark], newest: Benchmark) -> list[Benchmark]:
 
 
 def trend(kept: Sequence[Benchmark], metric: str) -> Trend | None:
-    """Of one metric; None if no result has it."""
+    """How one metric changed; None if no result has it."""
     found = [
         (value.value, each.created, each.source.commit if each.source else None)
         for each in kept
@@ -76,7 +77,7 @@ def trend(kept: Sequence[Benchmark], metric: str) -> Trend | None:
 
 
 def changes(values: Sequence[float]) -> list[LevelChange]:
-    """Where the level of a series of positive numbers changed for good.
+    """The places where the level of a series of positive numbers changed for good.
 
     Optimal segmentation of the logarithms into constant levels (PELT, Killick et al. 2012, as
     ruptures has it), at a penalty that follows from the scatter between neighbours.

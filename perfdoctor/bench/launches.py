@@ -10,7 +10,7 @@ from statistics import fmean, median
 import numpy as np
 
 from perfdoctor.observe import load
-from perfdoctor.processes import Ward
+from perfdoctor.processes import ProcessGroups
 from perfdoctor.schema.benchmark import LaunchRecord
 from perfdoctor.schema.fix import Change
 from perfdoctor.schema.launch import Launch
@@ -20,15 +20,18 @@ from perfdoctor.trials.pair import warm_up
 from perfdoctor.trials.worker import Ran, Worker, calls_of
 
 TIMED_S = 3.0
-"""Of each launch: the rest is import, compilation and warm-up."""
+"""Seconds of each launch in which its steps are timed, behind import, compilation and warm-up."""
 FEWEST_STEPS = 20
+"""Steps that a launch has to make while it is timed: fewer tell no mean."""
 AHEAD = 3.0
-"""So many times as long as a step is what remains to be computed at the end of a slice, where calls
-are dispatched ahead; where each result is waited for, it is about one step."""
+"""The factor of the usual time between two calls by which others are longer, or shorter, where
+calls are dispatched ahead: so much remains to be computed at the end of a slice; where each result
+is waited for, it is about one step."""
 AGREEMENT = 0.1
-"""Logarithm by which the halves of a launch's steps may differ that is called steady."""
+"""The difference between the mean step times of a launch's halves, as a logarithm, up to which it
+is called steady: 0.1 is about 10 %."""
 SHAPE = 60
-"""Points of the plot."""
+"""Points of the plot of a launch's steps."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +51,8 @@ class Timing:
     def __init__(self, worker: Worker, side: Side) -> None:
         self._worker, self._stride = worker, side.stride
         self._compiles, self._compile_s = worker.compiles, worker.compiling_s
-        second = min(side.stride, worker.tally.calls - 1)
-        self._first_step_s = worker.ran_s(worker.tally.since(0)[second])
+        second = min(side.stride, worker.counters.calls - 1)
+        self._first_step_s = worker.ran_s(worker.counters.since(0)[second])
         self._slices = len(worker.slices)
         self._before = load.read(worker.process)
 
@@ -65,7 +68,7 @@ class Timing:
         """
         worker, meanwhile = self._worker, self.meanwhile()
         ran = worker.slices[self._slices :]
-        calls = worker.tally.since(0)
+        calls = worker.counters.since(0)
         times_ms = waits_shared([step_times_ms(calls, [each], self._stride) for each in ran])
         if len(times_ms) < 2:
             raise WorkerEnded(f"it made {len(times_ms)} steps in {meanwhile.seconds:.0f} s")
@@ -87,15 +90,15 @@ class Timing:
         )
 
 
-def fresh(ward: Ward, side: Side, until: float) -> Worker:
+def fresh(groups: ProcessGroups, side: Side, until: float) -> Worker:
     """A worker of a side, just launched."""
     attach = calls_of(side.function, Change())
-    return Worker(ward, side.launch, attach, until, stride=side.stride)
+    return Worker(groups, side.launch, attach, until, stride=side.stride)
 
 
-def measured(ward: Ward, side: Side, until: float) -> LaunchRecord:
+def measured(groups: ProcessGroups, side: Side, until: float) -> LaunchRecord:
     """One launch by itself. Raises WorkerEnded."""
-    with fresh(ward, side, until) as worker:
+    with fresh(groups, side, until) as worker:
         warm_up([worker], until)
         timing = Timing(worker, side)
         worker.run_for(TIMED_S)

@@ -34,10 +34,11 @@ KINDS = (
     Kind("first_step", "s", lambda launch: launch.first_step_s),
     Kind("peak_memory", "bytes", lambda launch: float(launch.peak_rss_bytes)),
 )
+"""The metrics that each launch gives."""
 
 
 def metrics(launches: Sequence[LaunchRecord], observation: Observation) -> tuple[Metric, ...]:
-    """Of all launches together, and what only the observed run shows."""
+    """The metrics of all launches together, and those that only the observed run shows."""
     found = [over_launches(kind, launches) for kind in KINDS] if launches else []
     return (*found, *throughput(found, observation), *observed(observation))
 
@@ -64,7 +65,7 @@ def over_launches(kind: Kind, launches: Sequence[LaunchRecord]) -> Metric:
 
 
 def half_width(values: Sequence[float]) -> float | None:
-    """Of the 95 % interval of their mean; None for a single one."""
+    """Half the width of the 95 % interval of their mean; None for a single value."""
     count = len(values)
     if count < 2:
         return None
@@ -106,14 +107,16 @@ def observed(observation: Observation) -> list[Metric]:
 
 def exact(launches: Sequence[LaunchRecord], observation: Observation) -> Exact | None:
     """What is the same in each run; None where the step's program was not seen."""
-    executable, steps = observation.executable, observation.steps
+    executable, steps, whole = observation.executable, observation.steps, observation.cost
     if executable is None or steps is None:
         return None
     compiles = {launch.compiles for launch in launches}
+    cost = whole or executable
     return Exact(
-        flops=executable.flops,
-        bytes_accessed=executable.bytes_accessed,
-        temp_bytes=executable.temp_bytes,
+        flops=cost.flops,
+        bytes_accessed=cost.bytes_accessed,
+        temp_bytes=cost.temp_bytes,
+        programs=whole.programs if whole else None,
         hlo=executable.hlo,
         compiles=compiles.pop() if len(compiles) == 1 else None,
         dispatches=round(steps.dispatches, 2),

@@ -11,7 +11,7 @@ from statistics import fmean, median, pvariance
 from perfdoctor.bench.decision import launch_variance
 from perfdoctor.bench.launches import Side, Timing, fresh, step_times_ms
 from perfdoctor.bench.metrics import KINDS
-from perfdoctor.processes import Ward
+from perfdoctor.processes import ProcessGroups
 from perfdoctor.schema.benchmark import LaunchRecord
 from perfdoctor.trials.live import OutOfTime, WorkerEnded
 from perfdoctor.trials.pair import steps_of_a_slice, warm_up_by_turns
@@ -23,22 +23,24 @@ SLICE_S, TIMED_S, FEWEST_ROUNDS = 0.1, 2.4, 6
 to 0.8 % of noise in a launch of five programs on one core; 1.2 s up to half as much again, 3.6 s up
 to a fifth less."""
 SHORTEST_TIMED_S, TOLD_BY = 0.6, 3
-"""Once so many pairs have shown that launches differ by more than slices do: those of one program
-that computes on two cores by 5 to 10 %, of which its slices explain 1 to 3 %."""
+"""Seconds for which a worker is timed once so many pairs (TOLD_BY) have shown that launches differ
+by more than slices do: those of one program that computes on two cores differ by 5 to 10 %, of
+which its slices explain 1 to 3 %."""
 RARE, RARE_SHARE = 3.0, 0.1
-"""So many times as long as is typical, and that part of a slice: a step with something else in it,
-as a checkpoint, an evaluation or a compilation."""
+"""A step that takes RARE times as long as is typical, and this share of a slice, holds something
+else: a checkpoint, an evaluation or a compilation."""
 COMPILING_TIMED_S, RECURS = 12.0, 2
-"""Of a program that compiles now and then, so that each worker does so: in so many of its slices.
-The first evaluation compiles once."""
+"""Seconds for which a worker is timed whose program compiles now and then, which is told by
+compilations in at least RECURS of its slices: the first evaluation compiles once."""
 STEP_TIME = "step_time"
+"""The name of the metric that every comparison decides on."""
 SIDES = 3
-"""Of a pair: the baseline twice, and the candidate."""
+"""Processes of a pair: the baseline twice, and the candidate."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """By metric, the difference of the logarithms: 0.05 is 5 % more."""
+    """What one pair shows of each metric: differences of logarithms, 0.05 is 5 % more."""
 
     contrasts: dict[str, float]
     """The candidate against the mean of both baselines."""
@@ -57,20 +59,20 @@ class Pair:
 class Pairs:
     """Pairs of two sides, one after the other."""
 
-    def __init__(self, ward: Ward, baseline: Side, candidate: Side) -> None:
-        self._ward, self._baseline, self._candidate = ward, baseline, candidate
+    def __init__(self, groups: ProcessGroups, baseline: Side, candidate: Side) -> None:
+        self._groups, self._baseline, self._candidate = groups, baseline, candidate
         self._played: list[Pair] = []
 
     def play(self, until: float) -> Pair:
         """The next one, that has to be over by an instant of time.monotonic(). WorkerEnded."""
         timed_s = worth_timing_s(self._played)
-        pair = play(self._ward, self._baseline, self._candidate, until, timed_s)
+        pair = play(self._groups, self._baseline, self._candidate, until, timed_s)
         self._played.append(pair)
         return pair
 
 
 def worth_timing_s(pairs: Sequence[Pair]) -> float:
-    """For how long to time each launch of the next pair, that a verdict comes soonest.
+    """Seconds for which to time each launch of the next pair, so that a verdict comes soonest.
 
     Longer if slices scatter much or a start takes long, shorter if launches differ anyway (Kalibera
     and Jones, Rigorous benchmarking in reasonable time, ISMM 2013).
@@ -90,7 +92,7 @@ def worth_timing_s(pairs: Sequence[Pair]) -> float:
 
 
 def play(
-    ward: Ward, baseline: Side, candidate: Side, until: float, timed_s: float = TIMED_S
+    groups: ProcessGroups, baseline: Side, candidate: Side, until: float, timed_s: float = TIMED_S
 ) -> Pair:
     """Three fresh processes, suspended and resumed in turn. Raises WorkerEnded.
 
@@ -100,12 +102,12 @@ def play(
     sides = (baseline, baseline, candidate)
     began = time.monotonic()
     with ExitStack() as stack:
-        workers = start(stack, ward, sides, until)
+        workers = start(stack, groups, sides, until)
         start_s = time.monotonic() - began
         timings = [Timing(worker, side) for worker, side in zip(workers, sides, strict=True)]
         rounds = by_turns(workers, until, timed_s)
         steps = [
-            step_log(worker.slices[-rounds:], worker.tally.since(0), side.stride)
+            step_log(worker.slices[-rounds:], worker.counters.since(0), side.stride)
             for worker, side in zip(workers, sides, strict=True)
         ]
         own = [timing.meanwhile().own_cores for timing in timings]
@@ -129,19 +131,21 @@ def play(
     )
 
 
-def start(stack: ExitStack, ward: Ward, sides: Sequence[Side], until: float) -> list[Worker]:
+def start(
+    stack: ExitStack, groups: ProcessGroups, sides: Sequence[Side], until: float
+) -> list[Worker]:
     """A worker of each side, warm and suspended. They start by turns, for their compilation is
     timed too: two that compile at the same time, or one after another, differ by up to a half on
     two shared cores.
     """
     workers = []
     for side in sides:
-        worker = stack.enter_context(fresh(ward, side, until))
+        worker = stack.enter_context(fresh(groups, side, until))
         worker.pause()
         workers.append(worker)
     warm_up_by_turns(workers, until)
     if not all(worker.tells_steps for worker in workers):
-        raise WorkerEnded("the step is no function that the program itself has jitted")
+        raise WorkerEnded("the step is not a function that the program itself passes to jax.jit")
     return workers
 
 
@@ -196,8 +200,9 @@ def step_log(slices: Sequence[Ran], calls: Sequence[int], stride: int) -> tuple[
 
 
 def rare_seconds(times_ms: Sequence[Sequence[float]], slices: Sequence[Ran]) -> list[float]:
-    """Of each slice: what it takes longer than is typical, and spends in single long steps; all of
-    it, if it has no step. A long one alone may be the wait for what was dispatched before.
+    """The seconds that each slice takes longer than is typical, and spends in single long steps;
+    all of a slice that has no step. A single long step may be the wait for what was dispatched
+    before.
     """
     typical_ms = median([ms for each in times_ms for ms in each] or [0.0])
     typical_s = median(each.seconds / each.steps for each in slices if each.steps)

@@ -121,7 +121,9 @@ def compared(
 
 
 def half_width(old: Sequence[float], new: Sequence[float], alpha: float) -> float:
-    """Of the interval of the difference of two means, by the launches within the sessions."""
+    """Half the width of the interval of the difference of two means, by the launches within the
+    sessions.
+    """
     df = len(old) + len(new) - 2
     if df < 1:
         return math.inf

@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from perfdoctor.schema.benchmark import LaunchRecord, Metric
 
 FEWEST_LAUNCHES, FEWEST_STEPS = 3, 20
+"""Launches, and steps of each, with fewer of which the numbers say little."""
 BUSY_CORES = 0.2
-"""Of other programs, from which on they slow a step that uses all cores by as much as a gate is to
-see."""
+"""Cores that other programs keep busy, from which on they slow a step that uses all cores by as
+much as a gate is to see."""
 WIDE = 0.1
-"""Half of the step time's interval, as a share of it."""
+"""Half the width of the step time's interval, as a share of it, from which on the user is
+warned."""
 
 
 def warnings(launches: Sequence[LaunchRecord], step_time: Metric | None) -> tuple[str, ...]:
@@ -31,5 +33,5 @@ def warnings(launches: Sequence[LaunchRecord], step_time: Metric | None) -> tupl
     if step_time is not None and step_time.low is not None and step_time.high is not None:
         half = (step_time.high - step_time.low) / 2 / step_time.value
         if half > WIDE:
-            found.append(f"launches differ: the step time is known to {half:.0%} only")
+            found.append(f"launches differ, so that the step time is known to ±{half:.0%} only")
     return tuple(found)

@@ -9,8 +9,9 @@ from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.report import Kind
 
 GRAVE: dict[Kind, int] = {"issue": 2, "hint": 1}
+"""How grave an outcome of a check is; others are no finding."""
 WORTH = 0.02
-"""Of the step: parts that grew by more are named."""
+"""The share of the step by which a part of it must have grown to be named."""
 
 
 def causes(before: Observation, after: Observation, catalogue: Sequence[Check]) -> tuple[str, ...]:
@@ -19,7 +20,9 @@ def causes(before: Observation, after: Observation, catalogue: Sequence[Check]) 
 
 
 def new_findings(before: Observation, after: Observation, catalogue: Sequence[Check]) -> list[str]:
-    """Of the checks; issues first, and those first whose fix gains most."""
+    """What the checks find that is new or graver; issues first, and those first whose fix gains
+    most.
+    """
     found = []
     for check in catalogue:
         old, new = check(before), check(after)

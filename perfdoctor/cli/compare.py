@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
-from perfdoctor.cli.bench import Format, Inconclusive, exit_code, rendered
-from perfdoctor.cli.options import Output, Threshold
-from perfdoctor.cli.output import is_on_screen, write
+from perfdoctor.cli.bench import Inconclusive, exit_code
+from perfdoctor.cli.options import Output, Quiet, Threshold, format_option
+from perfdoctor.cli.output import screen, write
+from perfdoctor.report.formats import BENCHMARK, TERMINAL
 
 
 def command(
@@ -16,10 +17,13 @@ def command(
     threshold: Threshold = "5%",  # type: ignore[assignment]  # typer parses the default too
     on_inconclusive: Annotated[
         Inconclusive,
-        typer.Option(help="Exit with 3, or with 0, where the numbers decide nothing."),
+        typer.Option(
+            help="Whether no verdict fails (exit code 3), or passes with a warning or without (0)."
+        ),
     ] = Inconclusive.fail,
-    format: Annotated[Format, typer.Option(help="How to write the result.")] = Format.terminal,
+    format: Annotated[str, format_option(tuple(BENCHMARK), "the result")] = TERMINAL,
     output: Output = None,
+    quiet: Quiet = False,
 ) -> None:
     """Compare two results that `perfdoctor bench --save` kept, by their numbers alone.
 
@@ -33,12 +37,12 @@ def command(
     from perfdoctor.bench.against import read_benchmark
     from perfdoctor.bench.saved import with_saved
     from perfdoctor.files import check_folder
+    from perfdoctor.report.formats import rendered
 
     if output is not None:
         check_folder(output)
     baseline, candidate = read_benchmark(before), read_benchmark(after)
     comparison = with_saved(baseline, candidate, str(before), threshold)
     found = replace(candidate, comparison=comparison)
-    text = rendered(found, format, to_screen=is_on_screen(output))
-    write(text, output)
+    write(rendered(found, format, screen(output, quiet=quiet)), output)
     raise typer.Exit(exit_code(comparison.verdict, on_inconclusive))

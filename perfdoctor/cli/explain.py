@@ -5,9 +5,14 @@ from typing import Annotated
 
 import typer
 
+from perfdoctor.cli.options import check_ids
+
 
 def command(
-    id: Annotated[str | None, typer.Argument(help="A check's id; without one, all ids.")] = None,
+    id: Annotated[
+        str | None,
+        typer.Argument(autocompletion=check_ids, help="A check's id; without one, all ids."),
+    ] = None,
 ) -> None:
     """Say what a check finds, why it costs, how it is measured and fixed, and what is here."""
     from perfdoctor.catalogue import checks, find

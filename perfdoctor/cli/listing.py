@@ -17,4 +17,5 @@ def command() -> None:
         outcome = check(machine)
         no = outcome.kind in ("not-applicable", "crashed")
         rows.append((check.id, check.title, check.needs, f"no: {outcome.summary}" if no else "yes"))
-    sys.stdout.write(table(rows, output_width()))
+    width = output_width() if sys.stdout.isatty() else sys.maxsize  # grep takes whole lines
+    sys.stdout.write(table(rows, width))

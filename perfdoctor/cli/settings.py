@@ -5,20 +5,23 @@ threshold = "3%"
 on-inconclusive = "warn"
 """
 
-import difflib
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from perfdoctor.schema.errors import UsageError
+from perfdoctor.schema.errors import UsageError, meant
 
 FILE = Path("pyproject.toml")
+"""The file of a project's settings, in the working directory."""
 TABLE = "tool.perfdoctor"
+"""The table in it that is perfdoctor's."""
 
 
 def settings(options: Mapping[str, set[str]]) -> dict[str, dict[str, Any]]:
-    """By command and option; `options`: those that exist. A UsageError that names a wrong key."""
+    """The settings, by command and option; `options`: those that exist. A UsageError that names a
+    wrong key.
+    """
     try:
         raw = tomllib.loads(FILE.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
@@ -47,7 +50,6 @@ def known(name: str, names: Mapping[str, Any] | set[str], where: str) -> None:
     """A UsageError if there is no such name."""
     if name in names:
         return
-    nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
-    shown = [each.replace("_", "-") for each in nearest or sorted(names)]
-    meant = f"did you mean {shown[0]}?" if nearest else f"known: {', '.join(shown)}"
-    raise UsageError(f"{FILE}: unknown key {where}.{name.replace('_', '-')}; {meant}")
+    shown = name.replace("_", "-")
+    other = meant(shown, sorted(each.replace("_", "-") for each in names))
+    raise UsageError(f"{FILE}: unknown key {where}.{shown}; {other}")

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).parent / "at_start"
+"""The folder with our `sitecustomize`."""
 PATH, ORDERS = "PYTHONPATH", "PERFDOCTOR_ORDERS"
+"""Environment variables: Python's search path, and what the injected code is to do."""
 
 
 def injected(env: Mapping[str, str], module: str, **orders: Any) -> dict[str, str]:

@@ -14,12 +14,7 @@ from typing import Any
 
 from perfdoctor.injection.calls import OWN_FILES
 from perfdoctor.kernel import die_with_parent
-
-STOP, RAISED, ATTACHED, LEFT, BROKEN = "stop", "raised", "attached", "left", "broken"
-"""Files in the folder: the program was asked to stop; what it raised; it imported jax; it leaves;
-what went wrong with us."""
-Orders = dict[str, Any]
-"""With them comes the `environment` before the program's first line."""
+from perfdoctor.protocol import ATTACHED, BROKEN, RAISED, STOP, Orders
 
 
 def begin(orders: Orders) -> None:
@@ -101,7 +96,9 @@ def note_exceptions(folder: Path) -> None:
 
 
 def leave_ours_out(value: BaseException) -> None:
-    """Of its traceback and of those of the exceptions behind it; Python shows what they hold."""
+    """Leave our frames out of an exception's traceback, and of those of the exceptions behind it;
+    Python shows what they hold.
+    """
     todo, done = [value], set()
     while todo:
         error = todo.pop()
@@ -128,9 +125,8 @@ def without_ours(where: TracebackType | None) -> TracebackType | None:
 
 
 def in_one_line(kind: type[BaseException], value: BaseException) -> str:
-    """As the last line of a traceback; where the text has several lines, the first that says much.
-
-    A SyntaxError names its file and line.
+    """An exception as the last line of a traceback has it; where its text has several lines, the
+    first that says much. A SyntaxError names its file and line.
     """
     text = next((line for line in str(value).splitlines() if line.strip()), "")
     if isinstance(value, SyntaxError) and value.filename:
@@ -144,6 +140,6 @@ def stopped(folder: Path) -> bool:
 
 
 def keep_quiet() -> None:
-    """From now on no thread of the program shows how it ends."""
+    """Keep the program's threads from showing how they end, from now on."""
     sys.excepthook = lambda kind, value, where: None
     threading.excepthook = lambda args: None

@@ -11,10 +11,12 @@ from types import MethodType
 from typing import Any, cast
 
 MAKERS = ("jit", "pmap")
+"""The functions of jax that make jitted functions."""
 OWN_FILES = {__file__}
-"""Of the frames of the wrapper, and of those who make the calls for it: these files add themselves.
-They are no part of the program's stacks."""
+"""Files of the wrapper, and of those who make the calls for it, which add themselves: their frames
+are no part of the program's stacks."""
 NUMBERS = itertools.count()
+"""Numbers the functions in the order in which they are made."""
 
 
 class Function:
@@ -29,7 +31,9 @@ class Function:
 
     @property
     def origin(self) -> tuple[str, Any]:
-        """The same for two functions that were jitted from the same lines of code."""
+        """What two functions have in common that were jitted from the same lines of code: the name,
+        and the code.
+        """
         inner = getattr(self.jitted, "__wrapped__", None)
         while isinstance(inner, functools.partial):
             inner = inner.func

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path("/sys/fs/cgroup")
+"""Where Linux has its control groups."""
 UNLIMITED = 2**60
 """Version 1 writes a number near 2**63 for no limit."""
 

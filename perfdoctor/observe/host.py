@@ -13,6 +13,7 @@ from perfdoctor.schema.surroundings import Host
 VECTOR_FLAGS = ("sse", "ssse", "avx", "fma", "f16c", "amx", "neon", "asimd", "sve")
 """How the names of vector instruction sets begin, in /proc/cpuinfo and sysctl."""
 CPU_CLOCK = Path("/sys/devices/system/cpu/cpu0/cpufreq")
+"""Where Linux tells of the first core's clock."""
 
 
 def host() -> Host:

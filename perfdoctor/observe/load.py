@@ -16,13 +16,16 @@ from perfdoctor.processes import cpu_seconds, tree
 from perfdoctor.schema.surroundings import BusyProcess, Load
 
 SHOWN_CORES = 0.02
-"""Processes that took less are left out of the list."""
+"""Cores that a process must take to be in the list."""
 COMMAND_LENGTH = 100
+"""Characters of a command line that are kept."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """All counters at one instant; seconds since something that does not matter."""
+    """All counters at one instant, in seconds unless their names say otherwise; only their growth
+    means something.
+    """
 
     instant: float
     busy: float
@@ -36,7 +39,7 @@ class Reading:
     pressure: float | None
     throttled_ms: float | None
     names: dict[int, tuple[str, str]] = field(default_factory=dict)
-    """By pid: name and command line; a thread of the kernel has none."""
+    """Name and command line by pid; a thread of the kernel has no command line."""
 
 
 def read(target: psutil.Process) -> Reading:
@@ -54,7 +57,7 @@ def read(target: psutil.Process) -> Reading:
         busy=sum(times) - idle - steal - guest - interrupts,
         steal=steal,
         own=sum(cpu_seconds(process) for process in ours.values()),
-        doctor=cpu_seconds(psutil.Process()),
+        doctor=0.0 if os.getpid() in ours else cpu_seconds(psutil.Process()),
         others=others,
         ran=ran,
         waited=waited,
@@ -138,7 +141,7 @@ def difference(before: float | None, after: float | None, per: float) -> float |
 
 
 def grown(before: Reading, after: Reading) -> dict[int, float]:
-    """By pid, the CPU seconds that each process which is not ours took meanwhile."""
+    """The CPU seconds that each process which is not ours took meanwhile, by pid."""
     return {key[0]: total - before.others.get(key, 0.0) for key, total in after.others.items()}
 
 

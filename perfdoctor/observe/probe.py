@@ -7,7 +7,7 @@ import logging
 import os
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -61,24 +61,26 @@ def gpu_libraries() -> tuple[GpuLibrary, ...]:
         from jax._src.lib import cuda_versions
 
         names = (name.removesuffix("_build_version") for name in dir(cuda_versions))
-        return tuple(
-            GpuLibrary(
-                name=name.removesuffix("_runtime"),
-                loaded=answer(cuda_versions, f"{name}_get_version"),
-                built_for=answer(cuda_versions, f"{name}_build_version"),
-            )
-            for name in names
-            if hasattr(cuda_versions, f"{name}_get_version")
-        )
+        known = [name for name in names if hasattr(cuda_versions, f"{name}_get_version")]
+        return tuple(gpu_library(cuda_versions, name) for name in known)
     return ()
 
 
-def answer(versions: Any, name: str) -> int | None:
-    """One of the plugin's version numbers; None if the library can't be loaded."""
+def gpu_library(versions: Any, name: str) -> GpuLibrary:
+    """What the plugin's module of versions tells of a library, which need not be there."""
+    loaded, error = answer(versions, f"{name}_get_version")
+    built_for, _ = answer(versions, f"{name}_build_version")
+    return GpuLibrary(
+        name=name.removesuffix("_runtime"), loaded=loaded, built_for=built_for, error=error
+    )
+
+
+def answer(versions: Any, name: str) -> tuple[int | None, str]:
+    """One of the plugin's version numbers; or None, and what was raised."""
     try:
-        return int(getattr(versions, name)())
-    except Exception:
-        return None
+        return int(getattr(versions, name)()), ""
+    except Exception as error:
+        return None, in_words(error)
 
 
 def look(say: Callable[[ProbeLine], None]) -> None:
@@ -91,10 +93,15 @@ def look(say: Callable[[ProbeLine], None]) -> None:
 
     in_force = settings(jax)
     say(ProbeLine(stage="devices"))
-    devices = jax.devices()
-    if not devices:
+    if not jax.devices():
         raise RuntimeError("jax.devices() is empty")
-    backend = Backend(
+    backend = backend_of(jax, time.perf_counter() - start, collector.messages)
+    say(ProbeLine(backend=backend, settings=in_force))
+
+
+def backend_of(jax: Any, start_s: float, warnings: Sequence[str]) -> Backend:
+    """What jax computes on. `start_s`: the seconds that its start took."""
+    return Backend(
         platform=jax.default_backend(),
         devices=tuple(
             Device(
@@ -103,13 +110,12 @@ def look(say: Callable[[ProbeLine], None]) -> None:
                 kind=device.device_kind,
                 memory_bytes=(device.memory_stats() or {}).get("bytes_limit"),
             )
-            for device in devices
+            for device in jax.devices()
         ),
-        start_s=time.perf_counter() - start,
-        warnings=tuple(collector.messages),
+        start_s=start_s,
+        warnings=tuple(warnings),
         libraries=gpu_libraries(),
     )
-    say(ProbeLine(backend=backend, settings=in_force))
 
 
 if __name__ == "__main__":

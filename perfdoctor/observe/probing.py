@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import msgspec
 import psutil
 
-from perfdoctor.processes import Ward, python_module
+from perfdoctor.processes import ProcessGroups, python_module
 from perfdoctor.schema.probe import ProbeLine
 from perfdoctor.schema.run import Failure
 from perfdoctor.schema.surroundings import Backend
@@ -15,13 +15,13 @@ Settings = dict[str, bool | int | float | str | None]
 
 
 def probe(
-    ward: Ward, env: Mapping[str, str], limit_s: float
+    groups: ProcessGroups, env: Mapping[str, str], limit_s: float
 ) -> tuple[Backend | None, Settings, Failure | None]:
     """The backend and JAX's settings after its import, or why there is none."""
-    folder = ward.folder()
+    folder = groups.folder()
     start = time.monotonic()
     with (folder / "answer").open("wb") as answer, (folder / "log").open("wb") as log:
-        child = ward.spawn(
+        child = groups.spawn(
             python_module("perfdoctor.observe.probe"), env=env, stdout=answer, stderr=log
         )
     try:
@@ -29,13 +29,13 @@ def probe(
     except psutil.TimeoutExpired:
         code = None
     seconds = time.monotonic() - start
-    ward.end(child, grace_s=0.5)
+    groups.end(child, grace_s=0.5)
     lines = [
         msgspec.json.decode(line, type=ProbeLine)
         for line in (folder / "answer").read_bytes().splitlines()
     ]
     log_tail = (folder / "log").read_text(errors="replace").strip().splitlines()[-1:]
-    ward.discard(folder)
+    groups.discard(folder)
     if lines and (last := lines[-1]).backend is not None:
         return last.backend, last.settings, None
     return None, {}, failure(lines, code, seconds, "".join(log_tail))

@@ -7,13 +7,15 @@ import msgspec
 from perfdoctor.schema.calls import StepCalls
 from perfdoctor.schema.capture import NO_CALLBACKS, Conditions, Replayed, growth
 from perfdoctor.schema.fix import Scalar
-from perfdoctor.schema.run import Steps
+from perfdoctor.schema.steps import Steps
 
 LEAST_MS = 1e-6
+"""A step time below which nothing is divided by it."""
 OFTEN = 0.5
 """Compilations a step from which on a program is one that compiles in each."""
 EACH_STEP = 0.5
-"""Of the steps: a program that waits in so many of them waits in each."""
+"""The share of steps from which on a program that waits in so many of them is said to wait in
+each."""
 
 
 @dataclass(frozen=True)
@@ -22,14 +24,14 @@ class Host:
 
     as_observed: Conditions
     loading_share: float
-    """Of the host's own work and of its sleep."""
+    """The share of the host's own work, and of its sleep, that is loading."""
     collecting_ms: float
     reading_ms: float = 0.0
     """Work on results that it has waited for."""
 
 
 def alone(program: str) -> Conditions:
-    """Nothing on the host, and nothing to be sent to the device."""
+    """Conditions with nothing on the host, and nothing to be sent to the device."""
     return Conditions(program=program, resident="all")
 
 
@@ -40,8 +42,8 @@ def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program:
     the host; unless it compiles in each step, then that is what it takes. Where the host waits for
     each step it is blocked for as long as that is computed after the call's return, less the work
     that it does before it waits; whatever else blocks it is no matter of the device, and other
-    threads work meanwhile. Of a program whose callbacks are left out, so is what they take in its
-    calls.
+    threads work meanwhile. Of a program whose callbacks are left out, what calls take beyond the
+    replay is theirs.
     """
     inside = by_itself.inside_cpu_ms
     if not inside or compiles(calls):
@@ -50,11 +52,9 @@ def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program:
         max(0.0, call.inside_cpu_ms - replayed_ms)
         for call, replayed_ms in zip(calls.calls, inside, strict=True)
     ]
-    called_back_ms = steps.callback_ms if steps is not None and program == NO_CALLBACKS else 0.0
-    left = max(0.0, 1 - called_back_ms / sum(within)) if sum(within) > 0 else 1.0
-    spins = [
-        call.before_cpu_ms + left * each for call, each in zip(calls.calls, within, strict=True)
-    ]
+    if program == NO_CALLBACKS:
+        within = [0.0] * len(within)
+    spins = [call.before_cpu_ms + each for call, each in zip(calls.calls, within, strict=True)]
     blocked = [max(0.0, call.before_ms - call.before_cpu_ms) for call in calls.calls]
     idle_ms = max(0.0, sum(blocked) - calls.delayed_ms)
     share = waiting_share(calls, steps, idle_ms)
@@ -92,14 +92,16 @@ def compiles(calls: StepCalls) -> bool:
 
 
 def waiting_share(calls: StepCalls, steps: Steps | None, idle_ms: float) -> float:
-    """Of the steps, those after which the host waits for a result."""
+    """The share of steps after which the host waits for a result."""
     if steps is not None and calls.threads == 1 and calls.in_main_thread:
         return steps.synchronized
     return 1.0 if not calls.runs_ahead and idle_ms > 0 else 0.0
 
 
 def loading_share(steps: Steps | None) -> float:
-    """Of what the main thread does besides dispatching and waiting, by the sampled stacks."""
+    """The share of loading in what the main thread does besides dispatching and waiting, by the
+    sampled stacks.
+    """
     if steps is None:
         return 0.0
     own_ms = steps.time_ms - steps.dispatch_ms - steps.wait_ms - steps.gc_ms
@@ -176,7 +178,7 @@ def waiting_less(conditions: Conditions, reading_ms: float, waits: float) -> Con
 
 
 def less_work(conditions: Conditions, saved_ms: float) -> Conditions:
-    """So much less of the host's own work, wherever in the step it is done."""
+    """The conditions with so much less of the host's own work, wherever in the step it is done."""
     whole_ms = sum(conditions.spin_ms) + conditions.overlap_ms
     left = max(0.0, 1 - saved_ms / whole_ms) if whole_ms > 0 else 1.0
     return msgspec.structs.replace(

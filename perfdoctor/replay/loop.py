@@ -17,11 +17,13 @@ from perfdoctor.replay.step import Outputs, Step
 from perfdoctor.schema.capture import Capture, Conditions
 
 WARM_STEPS = 3
+"""Steps that are made before any is timed."""
 FIRST_STEPS = 2
+"""Steps by which it is guessed first how long one takes."""
 FEWEST_LOOKED, LOOKED_S = 3, 0.2
 """Steps, and seconds of them, in which each is waited for and its calls are looked at."""
 SLEEPS, SLEEP_S = 20, 1e-3
-"""By which it is told how late a thread wakes up."""
+"""Sleeps, and the seconds of each, by which it is told how late a thread wakes up."""
 LEAST_MS = 0.01
 """Work of other threads and processes below it is not emulated."""
 WORKER = (
@@ -83,7 +85,7 @@ class Loop:
         self.waited_ms = waited_s / count * 1e3
 
     def _timed(self, steps: int) -> tuple[int, float]:
-        """From the captured state on."""
+        """Time so many steps, from the captured state on."""
         callers = self._conditions.callers
         each = -(-steps // callers)
         states = [self._step.first() for _ in range(callers)]
@@ -109,7 +111,7 @@ class Loop:
         return each * callers, took_s
 
     def _steps(self, count: int, latest: Outputs, tell: list[Any]) -> None:
-        """So many, until all that they returned is computed."""
+        """Make so many steps, and wait until all that they returned is computed."""
         calls = list(enumerate(zip(self._step.calls, self._spin_ns, self._sleep_s, strict=True)))
         every, overlap_ns = self._every, self._overlap_ns
         for number in range(1, count + 1):
@@ -129,7 +131,7 @@ class Loop:
 
 
 def wait_for(latest: Outputs) -> None:
-    """Until all is computed that was not donated to a later call."""
+    """Wait until all is computed that was not donated to a later call."""
     arrays = [each for results in latest for each in results if each is not None]
     jax.block_until_ready([each for each in arrays if not each.is_deleted()])
 
@@ -145,7 +147,7 @@ def oversleep_s() -> float:
 
 
 def padded(values: tuple[float, ...], count: int) -> list[float]:
-    """With zeros, to so many."""
+    """The values, and zeros up to so many."""
     return [*values, *[0.0] * (count - len(values))]
 
 

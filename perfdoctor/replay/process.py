@@ -1,15 +1,16 @@
-"""A live process that replays a captured step when it is asked to."""
+"""What a replay process runs."""
 
 import os
 import select
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import msgspec
 
-from perfdoctor.processes import Ward
+from perfdoctor.processes import ProcessGroups
 from perfdoctor.schema.capture import Capture, Conditions, Order, Replayed
 from perfdoctor.schema.fix import Change
 from perfdoctor.schema.launch import Launch
@@ -21,16 +22,28 @@ OF_THE_PROCESS = ("env", "folders", "settings", "cores")
 """Changes for which another process is started."""
 
 
+Quiet = Callable[[], AbstractContextManager[None]]
+
+
 class ReplayProcess(Live):
     """One of them; it waits for orders without taking a core.
 
     `env`: of the script when it was launched; what its code has set since is in the capture.
+    `quiet`: in which steps are timed, once they were compiled.
     """
 
     def __init__(
-        self, ward: Ward, env: Mapping[str, str], folder: Path, capture: Capture, change: Change
+        self,
+        groups: ProcessGroups,
+        env: Mapping[str, str],
+        folder: Path,
+        capture: Capture,
+        change: Change,
+        quiet: Quiet = nullcontext,
     ) -> None:
-        super().__init__(ward)
+        super().__init__(groups)
+        self._quiet = quiet
+        self._compiled: set[Conditions] = set()
         self.changes = {name: getattr(change, name) for name in OF_THE_PROCESS}
         own = {name: value for name, value in env.items() if name not in capture.unset}
         env_then = changed_env({**own, **capture.env}, change, self._folder)
@@ -42,13 +55,19 @@ class ReplayProcess(Live):
     @property
     def lives(self) -> bool:
         """Whether it was not yet seen to have ended."""
-        return self._child in self._ward
+        return self._child in self._groups
 
     def run(self, conditions: Conditions, seconds: float, until: float) -> Replayed:
         """Make steps for about so long; raises WorkerEnded if that can't be done.
 
         `until`: instant of time.monotonic() by which the answer has to come.
         """
+        is_compiled = conditions in self._compiled
+        self._compiled.add(conditions)
+        with self._quiet() if is_compiled else nullcontext():
+            return self._run(conditions, seconds, until)
+
+    def _run(self, conditions: Conditions, seconds: float, until: float) -> Replayed:
         if not self.lives:
             raise self._why_ended()
         order = msgspec.json.encode(Order(conditions=conditions, seconds=seconds))
@@ -79,5 +98,5 @@ class ReplayProcess(Live):
             raise WorkerEnded(f"its answer can't be read: {error}") from None
 
     def _ended(self) -> WorkerEnded:
-        self._ward.end(self._child, grace_s=0)
+        self._groups.end(self._child, grace_s=0)
         return self._why_ended()

@@ -3,7 +3,7 @@
 import math
 import random
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,14 +12,16 @@ from typing import Literal, Self
 
 import msgspec
 
-from perfdoctor.processes import Ward
+from perfdoctor.processes import ProcessGroups
 from perfdoctor.replay.conditions import alone, changed, compiles, host_of
-from perfdoctor.replay.process import OF_THE_PROCESS, ReplayProcess
-from perfdoctor.schema.calls import Alone
+from perfdoctor.replay.fidelity import NEAR, emulation_error, why_unfaithful
+from perfdoctor.replay.process import OF_THE_PROCESS, Quiet, ReplayProcess
+from perfdoctor.schema.calls import Alone, Eager
 from perfdoctor.schema.capture import (
     AS_IT_IS,
     MANIFEST,
     NO_CALLBACKS,
+    WHOLE,
     Capture,
     Conditions,
     Replayed,
@@ -30,21 +32,17 @@ from perfdoctor.schema.observation import Observation
 from perfdoctor.trials.change import merged
 from perfdoctor.trials.live import WorkerEnded
 from perfdoctor.trials.pair import OWN_SLICE_STEPS, enough
-from perfdoctor.trials.statistics import FAITHFUL
 from perfdoctor.trials.trial import Play, Way
 
 SLICE_S, LONGEST_SLICE_S = 0.2, 3.0
-"""Of a replay; both variants run in one process, or in two of which only one has something to do.
-"""
+"""Seconds of a slice of a replay. Both variants run in one process, or in two of which only one has
+something to do."""
 FIRST_ROUNDS, AGAIN_ROUNDS = 5, 15
-"""By which it is told what the step takes alone, and emulated; where that is far from what was
-observed, it is timed for longer."""
+"""Rounds by which it is told what the step takes alone, and emulated; where that is far from what
+was observed, it is timed for more of them."""
 PAIR_S = 5.0
 """What it takes to compare a step with a changed one: compiling it, and slices. Measured on 2 cores
 with scripts of tests/clinic: 2 to 4 s."""
-NEAR = 0.5
-"""An emulated step that takes so much more or less than the observed one gives no estimate either.
-Machines that others use too change by a third from one minute to the next."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ class Side:
     process: ReplayProcess
     conditions: Conditions
     examples: float
-    """Times those of an unchanged step."""
+    """Examples of a step, in multiples of those of an unchanged one."""
 
     def run(self, seconds: float, until: float) -> Replayed:
         """Steps for about so long."""
@@ -65,9 +63,16 @@ class Replay:
     """The captured step of one observation, in processes that live as long as the block."""
 
     def __init__(
-        self, ward: Ward, env: Mapping[str, str], folder: Path, say: Callable[[str], None]
+        self,
+        groups: ProcessGroups,
+        env: Mapping[str, str],
+        folder: Path,
+        say: Callable[[str], None],
+        quiet: Quiet = nullcontext,
     ) -> None:
-        self._ward, self._env, self._folder, self._say = ward, env, folder, say
+        """`quiet`: in which steps are timed."""
+        self._groups, self._env, self._folder, self._say = groups, env, folder, say
+        self._quiet = quiet
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -75,6 +80,42 @@ class Replay:
 
     def __exit__(self, *why: object) -> None:
         self._stack.close()
+
+    def whole(self, observation: Observation) -> Way | None:
+        """How it is measured what jitting the function as a whole gains that dispatches its
+        operations; None if there is none, or it could not be saved. What the main thread does
+        beside its calls it does then while the device computes.
+        """
+        eager = observation.eager
+        if eager is None or not eager.is_saved:
+            return None
+        took_ms = eager.call_ms / eager.share
+        conditions = Conditions(spin_ms=(took_ms - eager.call_ms,))
+
+        def play(_: Change, until: float) -> list[float]:
+            with self._whole() as process:
+                seconds = slice_s(process.run(conditions, SLICE_S, until))
+                ratios: list[float] = []
+                while not enough(ratios, until):
+                    jitted_ms = a_step_ms(process.run(conditions, seconds, until))
+                    ratios.append(math.log(took_ms / jitted_ms))
+            return ratios
+
+        return Way(play, lambda change: "jitted" in change.step, "replayed", None, pair_s=PAIR_S)
+
+    def told_of_whole(self, eager: Eager, until: float) -> Alone:
+        """What the function that dispatches its operations takes as one program; WorkerEnded."""
+        self._say(f"running {eager.function} as one program")
+        with self._whole() as process:
+            seconds = slice_s(process.run(Conditions(), SLICE_S, until))
+            found = [process.run(Conditions(), seconds, until) for _ in range(FIRST_ROUNDS)]
+        alone_ms = median(map(a_step_ms, found))
+        return Alone(alone_ms=alone_ms, emulated_ms=None, observed_ms=eager.call_ms)
+
+    def _whole(self) -> ReplayProcess:
+        folder = self._folder / WHOLE
+        capture = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Capture)
+        return ReplayProcess(self._groups, self._env, folder, capture, Change(), self._quiet)
 
     def told(self, observation: Observation, until: float) -> Alone:
         """What the step takes alone, and beside what the host does; WorkerEnded if that can't be
@@ -151,6 +192,8 @@ class Replay:
 
     def can(self, change: Change) -> bool:
         """Whether a change can be made to the replayed step, and compared with it unchanged."""
+        if "jitted" in change.step:
+            return False  # of another function
         conditions = changed(self._host, change.step)
         of_the_process = any(getattr(change, name) for name in OF_THE_PROCESS)
         changes_it = of_the_process or conditions != self._host.as_observed
@@ -168,25 +211,9 @@ class Replay:
         return median(map(a_step_ms, found))
 
     def _started(self, change: Change) -> ReplayProcess:
-        return ReplayProcess(self._ward, self._env, self._folder, self._capture, change)
-
-
-def emulation_error(alone: Alone) -> float | None:
-    """The logarithm of the emulated step time over the observed one; None if it can't be told."""
-    if alone.emulated_ms is None:
-        return None
-    return math.log(alone.emulated_ms / alone.observed_ms)
-
-
-def why_unfaithful(alone: Alone) -> str | None:
-    """Why what is gained on the replayed step does not hold for the program; None if it does."""
-    error = emulation_error(alone)
-    if error is None or abs(error) <= math.log(1 + FAITHFUL):
-        return None
-    return (
-        f"its step takes {alone.observed_ms:.3g} ms, replayed {alone.emulated_ms:.3g} ms: "
-        "something that the replay lacks matters"
-    )
+        return ReplayProcess(
+            self._groups, self._env, self._folder, self._capture, change, self._quiet
+        )
 
 
 def way_of(replay: Replay, alone: Alone) -> Way | None:

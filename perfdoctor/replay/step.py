@@ -14,7 +14,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from perfdoctor.schema.capture import AS_IT_IS, Capture, Conditions, SavedCall, SavedLeaf
 
 Outputs = list[tuple[Any, ...]]
-"""Of the calls of a step, the newest results."""
+"""The newest results of each call of a step."""
 DRAWN = 1 << 20
 """Values that are drawn where none were saved; larger arrays repeat them."""
 
@@ -144,7 +144,7 @@ class Step:
 
 
 EXPORTED: dict[Path, Any] = {}
-"""By file: programs that were read."""
+"""Programs that were read, by their files."""
 
 
 def grown(value: Any, shape: tuple[int, ...]) -> Any:

@@ -5,6 +5,7 @@ import msgspec
 from perfdoctor.schema.machine import Machine
 
 GIB = 2**30
+"""Bytes of a GiB."""
 
 
 def as_json(machine: Machine) -> str:

@@ -35,8 +35,8 @@ class Verdict:
         """Whether its gain was measured, on the target or on its captured step."""
         return self.gain is not None and self.gain.basis != "estimated"
 
-    def finding(self, rank: int) -> Finding:
-        """Its entry in the report."""
+    def finding(self, rank: int, documentation: str = "") -> Finding:
+        """Its entry in the report, with the check's own documentation."""
         fix = self.fix or Fix(summary="", how="")
         return Finding(
             check=self.check,
@@ -46,6 +46,7 @@ class Verdict:
             fix=fix,
             gain=self.gain,
             remaining_gain=self.remaining,
+            documentation=documentation,
         )
 
 
@@ -119,7 +120,7 @@ def ranked(verdicts: Iterable[Verdict]) -> list[Verdict]:
 
 
 def told_once(verdicts: Iterable[Verdict]) -> list[Verdict]:
-    """Without the findings that are another one's consequence."""
+    """The verdicts without the findings that are a consequence of another one."""
     verdicts = list(verdicts)
     found = {verdict.check for verdict in verdicts if verdict.kind == "issue"}
 

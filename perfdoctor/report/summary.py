@@ -1,9 +1,8 @@
 """The parts of the Report that sum up an Observation."""
 
-from typing import Any
-
 from perfdoctor.answers import place
 from perfdoctor.schema.observation import Observation
+from perfdoctor.schema.summary import EnvironmentSummary, StepSummary
 
 PARTS = {
     "device": "device_busy_ms",
@@ -24,7 +23,7 @@ PLACES = {
 """Where in the code the main thread was, by its shares of all samples."""
 
 
-def environment(observation: Observation) -> dict[str, Any]:
+def environment(observation: Observation) -> EnvironmentSummary:
     """The machine and what runs on it, as far as a reader of the report needs it."""
     host, backend, libraries = observation.host, observation.backend, observation.libraries
     return {
@@ -43,7 +42,14 @@ def environment(observation: Observation) -> dict[str, Any]:
     }
 
 
-def steps(observation: Observation) -> dict[str, Any] | None:
+def untraced_ms(observation: Observation) -> float | None:
+    """What a step took while nothing was traced: of those that were replayed, if any were."""
+    if observation.alone is not None:
+        return observation.alone.observed_ms
+    return observation.calls.time_ms if observation.calls else None
+
+
+def steps(observation: Observation) -> StepSummary | None:
     """What a step took, and what of it the device was waiting for."""
     seen, alone = observation.steps, observation.alone
     if seen is None:
@@ -54,7 +60,7 @@ def steps(observation: Observation) -> dict[str, Any] | None:
         "count": seen.count,
         "left_out": seen.left_out,
         "time_ms": seen.time_ms,
-        "untraced_ms": observation.calls.time_ms if observation.calls else None,
+        "untraced_ms": untraced_ms(observation),
         "alone_ms": alone.alone_ms if alone else None,
         "emulated_ms": alone.emulated_ms if alone else None,
         "made_up": list(alone.made) if alone else None,

@@ -1,25 +1,27 @@
 """What `perfdoctor bench` measures, saves and compares (`perfdoctor.benchmark/1`)."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Struct
 
 from perfdoctor.schema.report import ReportTarget
+from perfdoctor.schema.summary import EnvironmentSummary
 from perfdoctor.schema.workload import Workload
 
 BENCHMARK_SCHEMA = "perfdoctor.benchmark/1"
+"""What stands in the key `schema` of a saved benchmark."""
 
 
 class LaunchRecord(Struct, frozen=True, kw_only=True):
     """One fresh process that trained until it was steady, and then for some seconds."""
 
     steps: int
-    """Timed, from the begin of one to the begin of the next."""
+    """Steps that were timed, each from its begin to the begin of the next one."""
     mean_ms: float
     median_ms: float
     p95_ms: float
     cpu_ms: float
-    """CPU time of its process tree a step."""
+    """CPU time of its process tree, in ms a step."""
     compiles: int
     """Programs compiled until it was steady."""
     compile_s: float
@@ -33,7 +35,7 @@ class LaunchRecord(Struct, frozen=True, kw_only=True):
     other_cores: float
     """CPU time that everything else took meanwhile, over wall time."""
     throttled_ms: float
-    """Meanwhile held back by the cgroup's quota."""
+    """How long the cgroup's quota held its processes back meanwhile."""
     shape_ms: tuple[float, ...]
     """Means of consecutive steps: what a plot of them shows."""
 
@@ -54,14 +56,18 @@ class Exact(Struct, frozen=True, kw_only=True):
 
     flops: float | None
     bytes_accessed: float | None
-    """By XLA's account of the step, as it compiled it."""
+    """By XLA's accounts of the programs that a step runs, as it compiled them."""
     temp_bytes: int
+    """Temporary memory of the program that needs most."""
     hlo: str
-    """Hash of the optimised program without the names of files and lines."""
+    """Hash of the optimised program that moves most bytes, without the names of files and lines."""
     compiles: int | None
     """Programs compiled until a launch was steady; None if launches differ in it."""
     dispatches: float
     """Jitted functions called a step, rounded to a hundredth."""
+    programs: int | None = None
+    """Runs of a program in a step, which `flops`, `bytes_accessed` and `temp_bytes` are of; None:
+    they are of one program only, the one that moves most bytes."""
 
 
 class Fingerprint(Struct, frozen=True, kw_only=True):
@@ -69,14 +75,14 @@ class Fingerprint(Struct, frozen=True, kw_only=True):
 
     cpu: str
     cores: float
-    """That may be used: the affinity mask and the cgroup's quota count."""
+    """Cores that may be used: the affinity mask and the cgroup's quota count."""
     vector_sets: tuple[str, ...]
     accelerators: tuple[str, ...]
     driver: str | None
     python: str
     jaxlib: str
     variables: dict[str, str]
-    """Of the environment, those that bear on performance: XLA_FLAGS, OMP_NUM_THREADS, …"""
+    """The environment variables that bear on performance: XLA_FLAGS, OMP_NUM_THREADS, …"""
 
 
 class Source(Struct, frozen=True, kw_only=True):
@@ -103,7 +109,7 @@ class Compared(Struct, frozen=True, kw_only=True):
 
     name: str
     gated: bool
-    """Whether it decides; else it is only told."""
+    """Whether its verdict decides; if not, it is only told."""
     verdict: Literal["regressed", "pass", "improved", "inconclusive"] | None
     """None: not gated."""
     change: float
@@ -111,6 +117,10 @@ class Compared(Struct, frozen=True, kw_only=True):
     high: float
     visible: float
     """The smallest slowdown that would have been found."""
+    by_pair: tuple[float, ...] = ()
+    """The change that each live pair showed."""
+    control_by_pair: tuple[float, ...] = ()
+    """The change from a baseline to a second launch of it, in the same pairs: noise alone."""
 
 
 class ExactChange(Struct, frozen=True, kw_only=True):
@@ -138,34 +148,13 @@ class Comparison(Struct, frozen=True, kw_only=True):
     """What the diagnoses of the two differ in."""
 
 
-class Benchmark(Struct, frozen=True, kw_only=True):
-    """The whole measurement; every renderer reads this and nothing else."""
-
-    schema: Literal["perfdoctor.benchmark/1"]
-    perfdoctor: str
-    created: str
-    target: ReportTarget
-    recipe: Recipe
-    fingerprint: Fingerprint
-    environment: dict[str, Any]
-    source: Source | None
-    launches: tuple[LaunchRecord, ...]
-    complete: bool
-    """False while launches are still to come, or if it was interrupted."""
-    metrics: tuple[Metric, ...]
-    exact: Exact | None
-    warnings: tuple[str, ...]
-    """Why the numbers can't be trusted, if so."""
-    comparison: Comparison | None = None
-
-
 class LevelChange(Struct, frozen=True, kw_only=True):
     """A level of a metric that lasted, and the one that followed."""
 
     index: int
-    """Of the first result of the new level."""
+    """The place of the first result of the new level, counted from 0."""
     ratio: float
-    """Of the new level to the old one."""
+    """The new level divided by the old one."""
 
 
 class Trend(Struct, frozen=True, kw_only=True):
@@ -176,3 +165,27 @@ class Trend(Struct, frozen=True, kw_only=True):
     created: tuple[str, ...]
     commits: tuple[str | None, ...]
     changes: tuple[LevelChange, ...]
+
+
+class Benchmark(Struct, frozen=True, kw_only=True):
+    """The whole measurement; every renderer reads this and nothing else."""
+
+    schema: Literal["perfdoctor.benchmark/1"]
+    perfdoctor: str
+    created: str
+    target: ReportTarget
+    recipe: Recipe
+    fingerprint: Fingerprint
+    environment: EnvironmentSummary
+    source: Source | None
+    launches: tuple[LaunchRecord, ...]
+    complete: bool
+    """False while launches are still to come, or if it was interrupted."""
+    metrics: tuple[Metric, ...]
+    exact: Exact | None
+    warnings: tuple[str, ...]
+    """Why the numbers can't be trusted, if so."""
+    comparison: Comparison | None = None
+    trends: tuple[Trend, ...] = ()
+    """How the metrics of its history changed, where a report is to show it; the saved results of a
+    history do not hold it."""

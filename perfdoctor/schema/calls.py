@@ -3,6 +3,7 @@
 Times are in milliseconds a step, unless the field's name says otherwise.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -14,8 +15,34 @@ Kind = Literal["device", "host", "scalar", "key"]
 
 
 READY = 0.9
-"""Of the calls: where the results of the last one are computed so often when the next is made, the
-host waited for them, or needed longer than they did."""
+"""The share of calls from which on the host is said to wait for results, or to need longer than
+they do: when these calls are made, the results of the call before are computed already."""
+
+
+MOSTLY = 0.5
+"""The larger part."""
+
+
+NEARLY_ALL = 0.9
+"""The share of the bytes of new data that is taken for all of them: arrays that have no place for
+each example, a seed say, are small."""
+
+
+def shared_lengths(arrays: Sequence[tuple[tuple[int, ...], int]]) -> list[int]:
+    """Lengths that a batch may have: among the first two axes of all arrays; if they share none, of
+    those that hold nearly all bytes.
+
+    `arrays`: shapes, and bytes. In the order of the largest one's axes.
+    """
+    whole = sum(size for _, size in arrays)
+    largest = max(arrays, key=lambda each: each[1], default=((), 0))[0]
+    lengths = list(dict.fromkeys(largest[:2]))
+    of_all = [n for n in lengths if all(n in shape[:2] for shape, _ in arrays)]
+
+    def held(length: int) -> int:
+        return sum(size for shape, size in arrays if length in shape[:2])
+
+    return of_all or [n for n in lengths if held(n) >= NEARLY_ALL * whole]
 
 
 class Leaf(Struct, frozen=True, kw_only=True):
@@ -32,7 +59,7 @@ class Leaf(Struct, frozen=True, kw_only=True):
     sharding: str = ""
     """Over several devices: how it is split."""
     source: tuple[int, int] | None = None
-    """Of state: the call of the step, and its result, that it comes from."""
+    """Where state comes from: the number of a call of the step, and of its result."""
 
 
 class Call(Struct, frozen=True, kw_only=True):
@@ -43,11 +70,12 @@ class Call(Struct, frozen=True, kw_only=True):
     before_ms: float
     """From the call before to this one: the host's own work, and its waits."""
     before_cpu_ms: float
-    """Of `before_ms`, the processor time of the calling thread."""
+    """The processor time of the calling thread in `before_ms`."""
     inside_ms: float
     """From its begin to its return; on the CPU a dispatch may wait for earlier steps."""
     inside_cpu_ms: float
-    """The same without our looking at its arguments: of the processor only."""
+    """The processor time of the calling thread in the call, without what we need to look at its
+    arguments."""
 
 
 class StepCalls(Struct, frozen=True, kw_only=True):
@@ -55,25 +83,26 @@ class StepCalls(Struct, frozen=True, kw_only=True):
 
     calls: tuple[Call, ...]
     time_ms: float
-    """Of a step, from one moment at which its results were computed to another one; nothing was
-    traced. What is done now and then, an evaluation or a checkpoint, is in it."""
+    """How long a step takes, from one moment at which its results were computed to another one;
+    nothing was traced. What is done now and then, an evaluation or a checkpoint, is in it."""
     steps: int
-    """So many were timed."""
+    """How many steps were timed."""
     covered: float = 1.0
-    """Of the calls that were seen, the share that belongs to such steps."""
+    """The share of the calls that were seen which belongs to such steps."""
     rare_ms: float = 0.0
-    """Of `time_ms`, what is done now and then; it holds only where the host does not run ahead."""
+    """The part of `time_ms` that is done now and then; it holds only where the host does not run
+    ahead."""
     threads: int = 1
     """Threads that make these calls."""
     in_main_thread: bool = True
     ready: float = 0.0
-    """Of the calls, the share before which what the last one had returned was computed."""
+    """The share of the calls before which the results of the call before were computed."""
     collecting_ms: float = 0.0
-    """In Python's garbage collector."""
+    """Time in Python's garbage collector."""
     compilations: float = 0.0
-    """In each step."""
+    """Programs that are compiled in each step."""
     delayed_ms: float = 0.0
-    """The calling thread was ready to run, and had no core."""
+    """How long the calling thread was ready to run, and had no core."""
     threads_cpu_ms: float = 0.0
     """Processor time of the other Python threads."""
     children_cpu_ms: float = 0.0
@@ -89,10 +118,30 @@ class Alone(Struct, frozen=True, kw_only=True):
     """The captured step, replayed in a process of its own."""
 
     alone_ms: float
-    """With nothing on the host; without its callbacks, if it has any."""
+    """With no work on the host; without the step's callbacks, if it has any."""
     emulated_ms: float | None
     """Beside what the host was observed to do; None where something of the step can't be replayed:
     callbacks to Python, compilations."""
     observed_ms: float
     made: tuple[str, ...] = ()
     """Arguments whose values were too large to be saved, and were made up."""
+
+
+class Eager(Struct, frozen=True, kw_only=True):
+    """The Python function in which a program dispatches its step operation by operation."""
+
+    function: str
+    file: str
+    line: int
+    call_ms: float
+    """From its begin to its return; nothing was traced."""
+    share: float
+    """The share of the main thread's time that is spent in it."""
+    is_saved: bool = False
+    """Whether `jax.jit` takes it as a whole, and it was saved."""
+    why_not: str = ""
+
+    @property
+    def is_step(self) -> bool:
+        """Whether it was saved, and what it takes is most of what a step of the program takes."""
+        return self.is_saved and self.share >= MOSTLY

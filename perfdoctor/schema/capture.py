@@ -7,27 +7,36 @@ from msgspec import Struct, field
 from perfdoctor.schema.calls import Kind, Role
 
 MANIFEST = "capture.json"
-"""Of the folder of a capture, written last."""
+"""The file that describes a capture, in its folder; it is written last."""
+WHOLE, WHOLE_TOLD, WHOLE_BEGUN = "whole", "eager.json", "whole.begun"
+"""Names in the folder of a capture: the folder of another capture, that of a function which the
+program does not jit; the file that describes this function; and a file that is there while it is
+traced after the program's end."""
 AS_IT_IS, NO_CALLBACKS = "as-it-is", "no-callbacks"
 """The program as the script calls it, among those of a captured call; and with zeros in place of
 what its callbacks return, the only one that can be captured where it calls back."""
 
 
-RUNGS = (32, 128)
+LARGER_BATCHES = (32, 128)
 """Batches to try in place of a smaller one; the guide begins with 32 to 128."""
 
 
-def batch_program(length: int, rung: int) -> str:
-    """The name of a program for `rung` examples in place of `length`."""
-    return f"batch-{length}-to-{rung}"
+def batch_program(length: int, larger: int) -> str:
+    """The name of a program for `larger` examples in place of `length`."""
+    return f"batch-{length}-to-{larger}"
 
 
 def growth(program: str) -> float:
     """How many times as many examples a program takes."""
     if not program.startswith("batch-"):
         return 1.0
-    _, length, _, rung = program.split("-")
-    return int(rung) / int(length)
+    _, length, _, larger = program.split("-")
+    return int(larger) / int(length)
+
+
+def batch_asked(program: str) -> int | None:
+    """For how many examples a program is; None: for as many as without a change."""
+    return int(program.rpartition("-")[2]) if program.startswith("batch-") else None
 
 
 class SavedLeaf(Struct, frozen=True, kw_only=True):
@@ -37,11 +46,11 @@ class SavedLeaf(Struct, frozen=True, kw_only=True):
     kind: Kind
     shape: tuple[int, ...]
     dtype: str
-    """Of a key, of its data."""
+    """The type of its elements; of a random key, that of the key's data."""
     key: str = ""
     """The implementation of a key's generator."""
     source: tuple[int, int] | None = None
-    """Of state: the call of the step, and its result."""
+    """Where state comes from: the number of a call of the step, and of its result."""
     file: str = ""
     """Its values, as raw bytes; none: they are to be made."""
     low: int = 0
@@ -75,14 +84,14 @@ class Capture(Struct, frozen=True, kw_only=True):
     unset: tuple[str, ...] = ()
     """Variables that its code has removed."""
     cores: tuple[int, ...] = ()
-    """That its threads may run on."""
+    """The cores that its threads may run on."""
     mesh: tuple[tuple[str, int], ...] = ()
     """Axes of the devices' mesh, with their lengths."""
     made: tuple[str, ...] = ()
     """Arguments whose values were too large to be saved."""
     saved_bytes: int = 0
     seconds: float = 0.0
-    """That it took the program."""
+    """How long saving it held up the program."""
     failures: dict[str, str] = field(default_factory=dict)
     """Variants that could not be exported, and why."""
 
@@ -99,14 +108,14 @@ class Conditions(Struct, frozen=True, kw_only=True):
     overlap_ms: float = 0.0
     """After the last call: work that is done before the host waits for its result."""
     waits: float = 0.0
-    """Of the steps, the share after which the host waits for their result."""
+    """The share of steps after which the host waits for their result."""
     threads_ms: float = 0.0
     """Processor time of other threads that run Python."""
     children_ms: float = 0.0
     """Processor time of other processes."""
     resident: Literal["as-it-is", "state", "all"] = "as-it-is"
-    """Of what the script hands over as host arrays, what lies on the device: its state and its
-    constants, or the new data of each step too."""
+    """What of the script's host arrays lies on the device instead: nothing; its state and its
+    constants; the new data of each step, too."""
     donated: bool | None = None
     """Whether the state is donated; None: as in the script."""
     callers: int = 1
@@ -114,7 +123,7 @@ class Conditions(Struct, frozen=True, kw_only=True):
 
 
 class Order(Struct, frozen=True, kw_only=True):
-    """Of a replay process: to make steps for about so long."""
+    """What a replay process is asked for: to make steps for about so long."""
 
     conditions: Conditions
     seconds: float

@@ -1,14 +1,16 @@
 """What can be done about a finding, what trying it showed, and what it is worth."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 Scalar = bool | int | float | str
 LEAST_FOR_WORK = 0.25
 """Gain from which on a fix is worth more than a line: one that changes what is trained costs a
 search for other hyper-parameters, one that is to be worked out costs a day; a choice."""
 Speeds = Literal["steps", "launch"]
+Ratio = Annotated[float, Meta(gt=0)]
+"""A ratio of two throughputs: 2 is twice as fast."""
 
 
 class Change(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -31,7 +33,8 @@ class Change(Struct, frozen=True, kw_only=True, omit_defaults=True):
     step: dict[str, Scalar] = {}
     """About the step as it is replayed alone: `loading` ("thread", "process", "nowhere"), `waits`
     (share of the steps), `resident` ("state", "all"), `donated`, `collecting` (0), `compiled`
-    ("once"), `program` ("float32", "inexact", "no-callbacks")."""
+    ("once"), `program` ("float32", "inexact", "no-callbacks"), `jitted` ("whole": the function that
+    dispatches its operations as one program)."""
     is_bound: bool = False
     """Whether it shows what can be gained at most, and how is still to be worked out."""
     speeds_up: Speeds = "steps"
@@ -71,16 +74,17 @@ class Tried(Struct, frozen=True, kw_only=True):
     after: tuple[str, ...] = ()
     """Checks whose fixes were in place on both sides: what is gained on top of them."""
     emulation_error: float | None = 0.0
-    """Of a replay: the logarithm of the emulated step time over the observed one; None where the
-    unchanged step could not be replayed, and what was observed is in its place."""
+    """How well a replay emulates the run: the logarithm of the emulated step time over the observed
+    one; None where the unchanged step could not be replayed, and the observed time stands for
+    it."""
 
 
 class Gain(Struct, frozen=True, kw_only=True):
     """What a fix is worth: throughput with it over throughput without it, 95 % interval."""
 
-    speedup: float
-    low: float
-    high: float
+    speedup: Ratio
+    low: Ratio
+    high: Ratio
     basis: Literal["measured", "replayed", "estimated"]
 
     def is_worth(self, min_gain: float) -> bool:

@@ -23,9 +23,9 @@ class MemorySample(Struct, frozen=True, kw_only=True):
     at_s: float
     """The end of the part, in seconds since the window was opened."""
     rss_bytes: int
-    """Of the training process."""
+    """Memory that the training process holds."""
     array_bytes: int
-    """Of its jax.Arrays, as `LiveArrays.counts` has them."""
+    """Memory of its jax.Arrays, as `LiveArrays.counts` has them."""
 
 
 class DeviceMemory(Struct, frozen=True, kw_only=True):
@@ -51,7 +51,7 @@ class Memory(Struct, frozen=True, kw_only=True):
     available_bytes: int
     """What the host, or the cgroup's limit, still has for new allocations."""
     swapped_bytes: int = 0
-    """Of the target's process tree, what was moved to swap."""
+    """Memory of the target's process tree that was moved to swap."""
     samples: tuple[MemorySample, ...] = ()
     """Over the window, evenly."""
     arrays: tuple[LiveArrays, ...] = ()

@@ -14,12 +14,16 @@ from msgspec import Struct
 from perfdoctor.schema.run import Place
 
 BITS = re.compile(r"\d+")
+"""The first number in the name of a type: the bits of an element, 8 of f8E4M3FN."""
 
 
 def bytes_of(dtype: str, shape: Sequence[int]) -> int:
-    """Of an array, its type as XLA names it: f32, bf16, i1, pred; a bool takes a byte a piece."""
+    """The bytes of an array; its type as XLA or MLIR names it: f32, bf16, i1, f8E4M3FN, pred; one
+    of fewer than eight bits takes a byte for each element.
+    """
     bits = BITS.search(dtype)
-    return prod(shape) * max(8, int(bits[0]) if bits else 8) // 8
+    parts = 2 if dtype.startswith("complex<") else 1  # MLIR's complex<f32>; numpy's complex64
+    return parts * prod(shape) * max(8, int(bits[0]) if bits else 8) // 8
 
 
 class Argument(Struct, frozen=True, kw_only=True):
@@ -32,7 +36,7 @@ class Argument(Struct, frozen=True, kw_only=True):
 
     @property
     def bytes(self) -> int:
-        """Of the whole array."""
+        """Bytes of the whole array."""
         return bytes_of(self.dtype, self.shape)
 
 
@@ -56,7 +60,7 @@ class Layer(Struct, frozen=True, kw_only=True):
     outputs: int
     """Features or channels computed."""
     kernel: tuple[int, ...] = ()
-    """Of a convolution."""
+    """Sizes of a convolution's window."""
     dtype: str
     precision: str = "DEFAULT"
     """DEFAULT, HIGH or HIGHEST."""
@@ -92,13 +96,16 @@ class Program(Struct, frozen=True, kw_only=True):
     elements_by_dtype: dict[str, int]
     """Elements computed in one pass over the program's text, by the type of the result."""
     layers: tuple[Layer, ...] = ()
-    """Of the forward pass, the costliest first."""
+    """Layers of the forward pass, the costliest first."""
     loops: tuple[Loop, ...] = ()
     callbacks: tuple[Callback, ...] = ()
     constant_bytes: int = 0
-    """Of arrays that are part of the program's text."""
+    """Bytes of the arrays that are part of the program's text."""
     wide_places: tuple[Place, ...] = ()
     """The user's lines that compute in float64, by their share of these elements."""
+    is_whole: bool = True
+    """Whether all of it was read for `layers`, `loops`, `callbacks` and `wide_places`; if not, the
+    Observation's `not_measured` says so under `layers`."""
 
     @property
     def data(self) -> tuple[Argument, ...]:
@@ -136,14 +143,26 @@ class Executable(Struct, frozen=True, kw_only=True):
     argument_bytes: int
     output_bytes: int
     alias_bytes: int
-    """Of the results, what is written into the buffers of donated arguments."""
+    """Bytes of the results that are written into the buffers of donated arguments."""
     temp_bytes: int
     custom_calls: dict[str, int]
     """How often each target is called: __cudnn$convForward, xla_ffi_python_cpu_callback, …"""
     copied_bytes: int
-    """Written by plain copies, a step."""
+    """Bytes that plain copies write in a step."""
     axis_shares: dict[int, float] = {}
     """By the length of an axis, if it is over 2048: of the time of all operations, the share of
     those that read or write an array with such an axis; told where a trace names operations."""
     hlo: str = ""
     """Hash of the optimised program without what names files and lines."""
+
+
+class StepCost(Struct, frozen=True, kw_only=True):
+    """What XLA says of all programs that a step runs, together."""
+
+    programs: int
+    """Runs of a program in a step: a function that a step calls twice counts twice."""
+    flops: float | None
+    """The sum over them; None if XLA does not tell it of each."""
+    bytes_accessed: float | None
+    temp_bytes: int
+    """Temporary memory of the program that needs most: they run one after another."""

@@ -5,15 +5,12 @@ Instants are Unix time in nanoseconds, so that they can be laid beside the profi
 
 from msgspec import Struct, field
 
-from perfdoctor.schema.calls import StepCalls
+from perfdoctor.schema.calls import Eager, StepCalls
 from perfdoctor.schema.memory import DeviceMemory, LiveArrays, MemorySample
 from perfdoctor.schema.run import Threads
 
 Frame = tuple[str, int, str]
 """file, line, function"""
-
-KNOWN = "known"
-"""The doctor's word with the length of a next window: the calls of the step need no second look."""
 
 
 class CompileEvent(Struct, kw_only=True):
@@ -35,6 +32,16 @@ class CollectionEvent(Struct, kw_only=True):
     frame: Frame
     source: str
     """The line of code in whose execution it began."""
+
+
+class SampledThread(Struct, kw_only=True):
+    """A Python thread of the program beside the main one."""
+
+    name: str
+    stacks: list[list[Frame]]
+    """Distinct ones, innermost frame first."""
+    samples: list[tuple[int, int]]
+    """Instant and index into `stacks`."""
 
 
 class Window(Struct, kw_only=True):
@@ -72,9 +79,12 @@ class Recording(Struct, kw_only=True):
     """Distinct stacks of the main thread, innermost frame first."""
     samples: list[tuple[int, int]] = field(default_factory=list)
     """Instant and index into `stacks`."""
+    others: list[SampledThread] = field(default_factory=list)
+    """A few of the threads beside the main one."""
     compiles: list[CompileEvent] = field(default_factory=list)
     calls: dict[str, list[list[Frame]]] = field(default_factory=dict)
-    """Jitted function to the stacks from which it was compiled, frames of jax left out."""
+    """Jitted function to the stacks from which it was compiled, and called when its arguments were
+    looked at; frames of jax left out."""
     never_rests: bool = False
     """Whether one function is compiled again and again."""
     reasons: dict[str, str] = field(default_factory=dict)
@@ -106,6 +116,9 @@ class Recording(Struct, kw_only=True):
     programs: str = ""
     """The folder that JAX wrote the programs to, as StableHLO."""
     step_calls: StepCalls | None = None
+    eager: Eager | None = None
+    eager_looks: int = 0
+    """Looks in a row at which it was that function."""
     capture_failure: str | None = None
     """Why the calls of a step were not told, or no step was saved."""
     messages: list[str] = field(default_factory=list)

@@ -6,8 +6,9 @@ Times are in the unit that the field's name says.
 from msgspec import Struct
 
 FLOPS_A_MS = 100e6
-"""Of a core: 70 to 130 GFLOP/s were measured with AVX-512, as the difference between the steps of a
-small and of the usual batch (gan of tests/clinic), without a trace."""
+"""Floating-point operations of one core in a millisecond: 70 to 130 GFLOP/s were measured with
+AVX-512, as the difference between the steps of a small and of the usual batch (gan of
+tests/clinic), without a trace."""
 
 
 class Host(Struct, frozen=True, kw_only=True):
@@ -57,7 +58,7 @@ class Gpu(Struct, frozen=True, kw_only=True):
     driver: str
     cuda_driver_version: str
     clock_mhz: int | None = None
-    """Of the multiprocessors, while the window was open."""
+    """Clock of the multiprocessors, while the window was open."""
     highest_clock_mhz: int | None = None
     power_w: float | None = None
     power_limit_w: float | None = None
@@ -65,7 +66,7 @@ class Gpu(Struct, frozen=True, kw_only=True):
     throttle_reasons: tuple[str, ...] = ()
     """What holds the clock down, as NVML names it: sw_power_cap, hw_thermal_slowdown, …"""
     processes: tuple[GpuProcess, ...] = ()
-    """Those that compute on it, without our own."""
+    """Processes that compute on it, without our own."""
 
 
 class Libraries(Struct, frozen=True, kw_only=True):
@@ -93,9 +94,11 @@ class GpuLibrary(Struct, frozen=True, kw_only=True):
     name: str
     """cudnn, cublas, cusolver, …"""
     loaded: int | None
-    """None: it could not be loaded."""
+    """The version that answered; None: none did, and `error` says why."""
     built_for: int | None
     """The version that the plugin was compiled against, which is the oldest that it takes."""
+    error: str = ""
+    """What was raised when the plugin asked the library for its version."""
 
 
 class Backend(Struct, frozen=True, kw_only=True):
@@ -132,11 +135,11 @@ class Load(Struct, frozen=True, kw_only=True):
     """CPU time that the hypervisor gave to others over wall time."""
     others: tuple[BusyProcess, ...]
     lost_share: float | None
-    """Of the time that the target's threads wanted to run, the share that they had no core."""
+    """The share of the time in which the target's threads wanted to run that they had no core."""
     pressure_share: float | None
     """Share of the window in which some task waited for a CPU (/proc/pressure/cpu)."""
     throttled_ms: float | None
     """Time that the cgroup's quota held its processes back."""
     load_average: float
     clock_mhz: float | None = None
-    """Of the fastest core, at the end of the window."""
+    """Clock of the fastest core, at the end of the window."""

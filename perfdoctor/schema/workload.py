@@ -21,7 +21,7 @@ class Model(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     kernel: Annotated[int, Meta(ge=1, le=64)] = 3
     """Height and width of the convolutions of a cnn."""
     activation: Literal["relu", "gelu"] = "relu"
-    """Of an mlp or a cnn; gelu: as it is defined, x Φ(x)."""
+    """The activation of an mlp or a cnn; gelu is computed as it is defined, x Φ(x)."""
     scan: bool = True
     """Whether an lstm goes over time in one `lax.scan`, or in a Python loop."""
 

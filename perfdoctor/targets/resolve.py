@@ -8,22 +8,32 @@ from perfdoctor.schema.errors import UsageError
 from perfdoctor.schema.observation import OBSERVATION_SCHEMA, Observation, Target
 from perfdoctor.schema.workload import Workload
 from perfdoctor.targets import script, workload
+from perfdoctor.targets.named import is_named, named
+from perfdoctor.targets.requirements import demand_jax, demand_reference
 
 KNOWN = (
-    "expected nothing (the reference loop), a workload file (.toml), a script (.py), -m MODULE, or "
-    "an observation (.json)"
+    "expected nothing (the reference loop), a workload file (.toml), a script (.py), -m MODULE, a "
+    "workload object (package.module:name), or an observation (.json)"
 )
+"""What a TARGET may be, for messages."""
 
 
 def resolve(
     name: str | None, module: str | None = None, arguments: Sequence[str] = ()
 ) -> Target | Observation:
     """A target to run, or an Observation that was saved; a UsageError for anything else."""
+    if not str(name).endswith(".json"):
+        demand_jax()
     if module is not None:
         first = [] if name is None else [name]
         return script.module(module, [*first, *arguments])
     if name is None:
+        demand_reference()
         return Target(kind="reference", name="reference", workload=Workload())
+    if is_named(name):
+        if arguments:
+            raise UsageError(f"{name} takes no arguments; only a script does")
+        return named(name)
     file = Path(name)
     if file.is_dir():
         raise UsageError(f"{name} is a directory; {KNOWN}")
@@ -37,6 +47,7 @@ def resolve(
         raise UsageError(f"{name} takes no arguments; only a script does")
     if file.suffix == ".json":
         return read_observation(file)
+    demand_reference()
     return Target(kind="workload", name=name, workload=workload.read(file))
 
 

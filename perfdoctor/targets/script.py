@@ -24,7 +24,7 @@ def script(file: Path, arguments: Sequence[str]) -> Target:
 def module(name: str, arguments: Sequence[str]) -> Target:
     """The target `python -m NAME ARGUMENTS…`."""
     if not all(part.isidentifier() for part in name.split(".")):
-        raise UsageError(f"-m {name}: no name of a module; expected package.module")
+        raise UsageError(f"-m {name}: not the name of a module; expected package.module")
     return Target(kind="script", name=MODULE + name, args=tuple(arguments))
 
 

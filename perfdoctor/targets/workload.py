@@ -16,7 +16,10 @@ from perfdoctor.schema.launch import Launch
 from perfdoctor.schema.workload import Workload
 
 LARGEST_EXAMPLE_SET_BYTES = 8 * 2**30
+"""The largest data set that is generated: a choice, so that a mistyped number does not fill a
+disk."""
 REFERENCE = "perfdoctor.targets.reference"
+"""The module that is the reference loop."""
 
 
 def read(file: Path) -> Workload:

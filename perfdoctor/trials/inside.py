@@ -9,21 +9,20 @@ rest, and does so once all that the last one returned has been computed. Between
 called is what was computed.
 """
 
-import gc
 import os
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from perfdoctor.counters import CALLS, EVERY, STEPS, Compiling, opened, rest_if_asked, write
-from perfdoctor.injection.bootstrap import Orders
 from perfdoctor.injection.calls import Function, Hearing, wrap_makers
+from perfdoctor.injection.imposing import impose, once_set_up
 from perfdoctor.kernel import offer_to_the_oom_killer
+from perfdoctor.protocol import Orders
 
 SET_UP_STEPS, SET_UP_CALLS = 3, 100
-"""So many steps in, or calls of anything, all that a set-up makes is alive."""
+"""Steps, or calls of anything jitted, after which all that a set-up makes is alive."""
 
 
 def attach(jax: Any, orders: Orders) -> None:
@@ -41,20 +40,6 @@ def attach(jax: Any, orders: Orders) -> None:
     hearing.hear = count
     wrap_makers(jax, hearing)
     jax.monitoring.register_event_duration_secs_listener(Compiling(steps))
-
-
-def impose(jax: Any, settings: dict[str, Any]) -> None:
-    """Make JAX settings, and let the script's own code not unmake them."""
-    update = jax.config.update
-
-    def update_others(name: str, value: Any) -> None:
-        if name not in settings:
-            update(name, value)
-
-    for name, value in settings.items():
-        update(name, value)
-    if settings:
-        jax.config.update = update_others
 
 
 class Counting:
@@ -102,28 +87,3 @@ class Counting:
         if is_set_up and not self._is_set_up:
             self._is_set_up = True
             self._once_set_up()
-
-
-def once_set_up(*, freeze: bool, skip: bool) -> Callable[[], object]:
-    """What is to be done with the garbage collector when all that a set-up makes is alive."""
-
-    def change_collecting() -> None:
-        if freeze:
-            gc.collect()
-            gc.freeze()
-        if skip:
-            skip_collect(gc.collect)
-
-    return change_collecting
-
-
-def skip_collect(collect: Callable[..., int]) -> None:
-    """Put something that does nothing in the place of `gc.collect`, wherever it was imported to."""
-
-    def collects_nothing(generation: int = 2) -> int:
-        return 0
-
-    for module in list(sys.modules.values()):
-        names = getattr(module, "__dict__", {})
-        for name in [name for name, value in names.items() if value is collect]:
-            names[name] = collects_nothing

@@ -4,11 +4,12 @@ import sys
 from pathlib import Path
 from typing import Any, Self
 
-from perfdoctor.injection.bootstrap import RAISED
-from perfdoctor.processes import Ward, out_of_memory
+from perfdoctor.processes import ProcessGroups, out_of_memory
+from perfdoctor.protocol import RAISED
 from perfdoctor.schema.launch import Launch
 
 KILLED = -9
+"""The exit status of a process that SIGKILL has ended."""
 
 
 class WorkerEnded(Exception):
@@ -22,14 +23,14 @@ class OutOfTime(WorkerEnded):
 class Live:
     """One live process of a pair; it ends with the block, and its folder goes with it."""
 
-    def __init__(self, ward: Ward) -> None:
-        self._ward = ward
-        self._folder = ward.folder()
+    def __init__(self, groups: ProcessGroups) -> None:
+        self._groups = groups
+        self._folder = groups.folder()
 
     def _start(self, launch: Launch, **streams: Any) -> None:
         """Launch it; what it writes goes to its log, but for other `streams`."""
         with self._log.open("wb") as log:
-            self._child = self._ward.spawn(
+            self._child = self._groups.spawn(
                 [sys.executable, *launch.command],
                 env=launch.env,
                 cwd=launch.folder,
@@ -40,9 +41,9 @@ class Live:
         return self
 
     def __exit__(self, *why: object) -> None:
-        if self._child in self._ward:
-            self._ward.end(self._child)
-        self._ward.discard(self._folder)
+        if self._child in self._groups:
+            self._groups.end(self._child)
+        self._groups.discard(self._folder)
 
     @property
     def _log(self) -> Path:

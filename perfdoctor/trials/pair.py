@@ -10,26 +10,30 @@ from perfdoctor.trials.statistics import LAUNCH_SD, quantile, trimmed_mean
 from perfdoctor.trials.worker import LONGEST_SLICE_S, Worker
 
 SLICE_S, SLICE_STEPS = 1.0, 8
-"""So long a slice is at least, and so many steps of the slowest worker it has."""
+"""Seconds of a slice, and steps of the slowest worker in it, at least."""
 OWN_SLICE_S, OWN_SLICE_STEPS = 0.5, 2
-"""Of programs of ours, whose steps are all alike: long enough that starting and draining the
-pipeline at its ends does not show, nor which part of a period of several steps a slice happened to
-hold."""
+"""The same of programs of ours, whose steps are all alike: long enough that starting and draining
+the pipeline at the ends of a slice does not show, nor which part of a period of several steps it
+happened to hold."""
 COMPILING_SLICE_S = 3.0
-"""Of a program that never stops compiling."""
+"""Seconds of a slice of a program that never stops compiling."""
 FEWEST_ROUNDS, ROUNDS = 5, 10
+"""Rounds of slices of a pair: at least so many, where there is time, and at most."""
 FEWEST_AT_DEADLINE = 3
+"""Rounds that do where the time is up: fewer tell no scatter."""
 QUIET_S, WARM_STEPS = 1.0, 3
-"""So long without a compilation, and so many steps made, a worker counts as steady."""
+"""Seconds without a compilation, and steps made, after which a worker counts as steady."""
 NEVER_RESTS_S = 8.0
 """A worker that has made steps for so long and still compiles will not cease to."""
 START_SHARE = 0.7
-"""Of the time that is left: what the start of a pair may take."""
+"""The share of the time that is left which the start of a pair may take."""
 POLL_S = 0.02
+"""Seconds between two looks at a worker."""
 TURN_S = 0.05
-"""Of a start by turns. The compile times of launches scatter by 1.4 % so, by 2.6 % in turns of
-0.25 s; in turns of 0.02 s by 1.2 %, but a start takes 8 % longer."""
+"""Seconds of a turn, where workers start by turns. The compile times of launches scatter by 1.4 %
+so, by 2.6 % in turns of 0.25 s; in turns of 0.02 s by 1.2 %, but a start takes 8 % longer."""
 TOO_SLOW = "the budget ended before its gain could be measured"
+"""What is said of a trial that could not be run in time."""
 
 
 def play_pair(
@@ -71,7 +75,9 @@ def steps_of_the_rounds(
 
 
 def log_ratios(unchanged: Worker, changed: Worker, before: int) -> list[float]:
-    """Of samples per second, by round, without the slices before the first one."""
+    """The log ratios of samples per second, changed over unchanged, by round; without the slices
+    before the first one.
+    """
     rounds = zip(unchanged.slices[before:], changed.slices[before:], strict=True)
     per_step = math.log(changed.samples_per_step / unchanged.samples_per_step)
     return [
@@ -110,8 +116,8 @@ def warm_up(workers: Sequence[Worker], until: float) -> None:
 
 
 def warm_up_by_turns(workers: Sequence[Worker], until: float) -> None:
-    """The same of workers that are paused: only one of them runs at a time, so that all start under
-    the same conditions, and what a start takes can be compared.
+    """Warm up workers that are paused: only one of them runs at a time, so that all start under the
+    same conditions, and what a start takes can be compared.
     """
     starts = {worker: Start() for worker in workers}
     limit = limit_of_start(until)
@@ -138,7 +144,7 @@ def note(worker: Worker, start: "Start") -> None:
     if start.is_over:
         return
     worker.check()
-    start.note(worker.tally.calls, worker.compiles, worker.ran_s(time.monotonic_ns()))
+    start.note(worker.counters.calls, worker.compiles, worker.ran_s(time.monotonic_ns()))
     if start.is_over:
         worker.compiles_for_ever = not start.is_quiet
         worker.suspend()

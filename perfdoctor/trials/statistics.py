@@ -10,6 +10,7 @@ from scipy.special import ndtri, stdtrit
 from perfdoctor.schema.fix import Gain
 
 TRIM = 0.2
+"""The share of the values that a trimmed mean leaves out at each end."""
 LOOKS = 3
 """How often a trial may look at its result before it stops; the interval pays for all looks."""
 LEVEL = 1 - 0.05 / LOOKS / 2
@@ -18,12 +19,18 @@ FAITHFUL = 0.1
 """A replayed step may take so much more or less than the observed one; else what is gained on it
 says nothing about the program. A choice, not a measurement."""
 MOST_BLURRED = 3.0
-"""Where a replay's error is as large as what a fix leaves of the step, its gain has no upper end;
-an interval that is wider than this says no more than one that is as wide."""
-LAUNCH_SD = 0.03
-"""Standard deviation of the log ratio of two identical live processes, between launches.
+"""The most, as a factor, that the error of a replay widens the interval of a gain: where that error
+is as large as what a fix leaves of the step, the gain has no upper end, and a wider interval says
+no more."""
+LAUNCH_SD = 0.02
+"""Standard deviation of the log ratio of two identical live processes, between launches, as it is
+typical of a program of which nothing is known yet."""
+LAUNCH_DF = 2.0
+"""How many pairs of the program's own that knowledge is worth: few, since programs differ.
 
-Measured by tests/benchmarks/launch_noise.py, see its saved results.
+Both are parameters of a scaled inverse chi-squared distribution of the variance, fitted by
+tests/benchmarks/interval_coverage.py to saved pairs of programs with themselves, and to saved gains
+whose truth is known. One degree of freedom fits as well, but one pair would say nothing then.
 """
 
 
@@ -41,7 +48,9 @@ def trimmed_mean(values: Sequence[float]) -> tuple[float, float, int]:
 
 
 def quantile(df: float = math.inf) -> float:
-    """Of Student's t (the normal distribution without `df`), at the level of all looks."""
+    """The quantile of Student's t (of the normal distribution without `df`), at the level of all
+    looks.
+    """
     return float(ndtri(LEVEL) if math.isinf(df) else stdtrit(df, LEVEL))
 
 
@@ -60,7 +69,8 @@ def gain_of(
     count = len(estimates)
     log_ratio = fmean(estimate for estimate, _, _ in estimates)
     within = sum((quantile(df) * error) ** 2 for _, error, df in estimates)
-    between = count * (quantile() * LAUNCH_SD) ** 2
+    launch_sd, launch_df = between_launches(estimates)
+    between = count * (quantile(launch_df) * launch_sd) ** 2
     half = math.sqrt(within + between) / count
     low, high = blurred(math.exp(log_ratio), emulation_error)
     return Gain(
@@ -69,6 +79,24 @@ def gain_of(
         high=high * math.exp(half),
         basis=basis,
     )
+
+
+def between_launches(estimates: Sequence[tuple[float, float, int]]) -> tuple[float, float]:
+    """By how much launches of this program differ (the standard deviation of a pair's log ratio),
+    and with how many degrees of freedom that is known: scale and degrees of freedom of the
+    posterior of the variance, by which the mean follows Student's t.
+
+    `estimates`: of each pair, see `trimmed_mean`. What their scatter exceeds that of their slices
+    by is the program's own; LAUNCH_SD counts as LAUNCH_DF further pairs (Gelman et al., Bayesian
+    Data Analysis, 3rd edition, section 2.6, where the variance is unknown).
+    """
+    own_df = len(estimates) - 1
+    centre = fmean(estimate for estimate, _, _ in estimates)
+    scatter = sum((estimate - centre) ** 2 for estimate, _, _ in estimates)
+    of_slices = fmean(error**2 for _, error, _ in estimates)
+    excess = max(0.0, scatter - own_df * of_slices) if own_df else 0.0
+    df = LAUNCH_DF + own_df
+    return math.sqrt((LAUNCH_DF * LAUNCH_SD**2 + excess) / df), df
 
 
 def blurred(gain: float, emulation_error: float | None) -> tuple[float, float]:

@@ -9,7 +9,7 @@ import msgspec
 
 from perfdoctor.schema.fix import Change, Fix, Gain, Speeds, Tried
 from perfdoctor.trials.change import go_together, merged
-from perfdoctor.trials.live import WorkerEnded
+from perfdoctor.trials.live import OutOfTime, WorkerEnded
 from perfdoctor.trials.statistics import LOOKS, clear, gain_of
 
 PAIR_S = 14.0
@@ -37,6 +37,8 @@ class Way:
     """Measures changes with another one in place on both sides; None if it can't."""
     pair_s: float = PAIR_S
     """What to expect of a pair."""
+    gives_way: bool = False
+    """Whether the next way is asked that can make a change, where this one turns out not to."""
 
 
 def on_the_program(plays: Mapping[Speeds, Play], set_in_code: Sequence[str] = ()) -> list[Way]:
@@ -82,17 +84,17 @@ class Laboratory:
     min_gain: float
     say: Callable[[str], None]
     longest_s: dict[str, float] = field(default_factory=dict)
-    """Of the pairs so far, by their basis."""
+    """The longest pair so far, by its basis."""
 
-    def best_of(self, check: str, fixes: Sequence[Fix], ladder: bool) -> list[Tried]:
+    def best_of(self, check: str, fixes: Sequence[Fix], sweep: bool) -> list[Tried]:
         """Tries the fixes that a machine can apply; the best one first, and measured well."""
-        trials = self._each(fixes, ladder)
+        trials = self._each(fixes, sweep)
         if not trials:
             return []
         worth_it = [t for t in trials if speedup(t) >= 1 + t.fix.least_gain(self.min_gain)]
         choice = worth_it or trials
         best = max(choice, key=speedup)
-        if ladder:  # the lowest rung that is nearly as good
+        if sweep:  # the first of them that is nearly as good
             best = next(t for t in choice if speedup(t) * (1 + self.min_gain) >= speedup(best))
         self._confirm(best, among=len(trials))
         ordered = [best, *(trial for trial in trials if trial is not best)]
@@ -101,7 +103,7 @@ class Laboratory:
     def together(self, change: Change) -> list[Tried]:
         """Tries all fixes at once, if one way can make all of them."""
         fix = Fix(summary="all fixes together", how="all fixes together", change=change)
-        return self.best_of("", [fix], ladder=False)
+        return self.best_of("", [fix], sweep=False)
 
     def remaining(self, helped: Sequence[tuple[str, Fix]]) -> list[Tried]:
         """What each fix but the first gains on top of those before it, as far as that can be told.
@@ -132,8 +134,8 @@ class Laboratory:
         return found
 
     def once_more(self, tried: Tried) -> Tried:
-        """With a second pair, if there was one only and there is time: its launch may have been a
-        lucky one. Where that pair can't be run, as it was.
+        """The trial with a second pair, if there was one only and there is time: its launch may
+        have been a lucky one. Where that pair can't be run, the trial as it was.
         """
         change = tried.fix.change
         way = self._way(change) if change is not None and len(tried.log_ratios) == 1 else None
@@ -150,8 +152,16 @@ class Laboratory:
     def _way(self, change: Change) -> Way | None:
         return next((way for way in self.ways if way.can(change)), None)
 
-    def _each(self, fixes: Sequence[Fix], ladder: bool) -> list[Trial]:
-        """One pair for each fix; up a ladder for as long as the next rung is better."""
+    def _instead(self, trial: Trial, change: Change) -> Way | None:
+        """The next way to measure a change that could not be made in the first one."""
+        ways = list(self.ways)
+        if trial.pairs or not trial.way.gives_way or trial.way not in ways:
+            return None
+        later = ways[ways.index(trial.way) + 1 :]
+        return next((way for way in later if way.can(change) and self._has_time(way)), None)
+
+    def _each(self, fixes: Sequence[Fix], sweep: bool) -> list[Trial]:
+        """One pair for each fix; along a sweep for as long as the next one is better."""
         trials: list[Trial] = []
         for fix in fixes:
             way = self._way(fix.change) if fix.change is not None else None
@@ -161,9 +171,9 @@ class Laboratory:
             trials.append(Trial(fix, way))
             self._play(trials[-1])
             enough = below * (1 + self.min_gain)
-            if fix.changes_results == "training":  # the first rung has to be worth it too
+            if fix.changes_results == "training":  # the first one has to be worth it too
                 enough = max(enough, 1 + fix.least_gain(self.min_gain))
-            if ladder and speedup(trials[-1]) < enough:
+            if sweep and speedup(trials[-1]) < enough:
                 break
         return trials
 
@@ -190,6 +200,11 @@ class Laboratory:
             trial.pairs.append(trial.way.play(change, self.deadline))
         except (WorkerEnded, msgspec.ValidationError) as error:
             trial.failure = str(error)
+            further = self._instead(trial, change) if not isinstance(error, OutOfTime) else None
+            if further is not None:
+                trial.way, trial.failure = further, None
+                self._play(trial)
+                return
         took_s = time.monotonic() - start
         basis = trial.way.basis
         self.longest_s[basis] = max(took_s, self.longest_s.get(basis, 0.0))
@@ -201,7 +216,7 @@ def speedup(trial: Trial) -> float:
 
 
 def record(check: str, trial: Trial) -> Tried:
-    """As plain data, to be kept with the observation."""
+    """The trial as plain data, to be kept with the observation."""
     pairs = tuple(tuple(pair) for pair in trial.pairs)
     return Tried(
         check=check,

@@ -14,7 +14,7 @@ import psutil
 from perfdoctor.counters import EVERY, STEPS
 from perfdoctor.injection import injected
 from perfdoctor.processes import (
-    Ward,
+    ProcessGroups,
     peak_rss_bytes,
     resume,
     resume_alone,
@@ -25,9 +25,10 @@ from perfdoctor.processes import (
 from perfdoctor.schema.fix import Change
 from perfdoctor.schema.launch import Launch
 from perfdoctor.trials.live import Live, WorkerEnded
-from perfdoctor.trials.tally import Tally
+from perfdoctor.trials.shared_counters import SharedCounters
 
 LONGEST_SLICE_S = 15.0
+"""Seconds after which a slice ends, however few steps it holds."""
 REST_POLL_S = 5e-3
 """The worker itself notes when it rests; looking for that more often would take time from it."""
 REST_LIMIT_S = 2 * LONGEST_SLICE_S
@@ -37,8 +38,8 @@ Attach = Callable[[Launch, Path], Launch]
 
 
 def calls_of(function: str, change: Change) -> Attach:
-    """For a script: code of ours is put into it that counts the calls of its jitted functions, and
-    makes those parts of the change that are made from inside.
+    """A script as a worker: code of ours is put into it that counts the calls of its jitted
+    functions, and makes those parts of the change that are made from inside.
 
     `function`: the jitted function whose calls make the steps.
     """
@@ -60,7 +61,7 @@ def calls_of(function: str, change: Change) -> Attach:
 
 
 def own_steps(launch: Launch, folder: Path) -> Launch:
-    """For a program of ours: it counts its steps itself, and is told where."""
+    """A program of ours as a worker: it counts its steps itself, and is told where."""
     return replace(launch, command=(*launch.command, "--counters", str(folder)))
 
 
@@ -91,7 +92,7 @@ class Worker(Live):
 
     def __init__(
         self,
-        ward: Ward,
+        groups: ProcessGroups,
         launch: Launch,
         attach: Attach,
         until: float,
@@ -99,9 +100,12 @@ class Worker(Live):
         stride: int = 1,
         tells_steps: bool = False,
     ) -> None:
-        super().__init__(ward)
+        super().__init__(groups)
         self._until, self._stride = until, stride
-        self._steps, self._every = Tally(self._folder / STEPS), Tally(self._folder / EVERY)
+        self._steps, self._every = (
+            SharedCounters(self._folder / STEPS),
+            SharedCounters(self._folder / EVERY),
+        )
         self.tells_steps = tells_steps
         self.compiles_for_ever = False
         self.slices: list[Ran] = []
@@ -142,14 +146,16 @@ class Worker(Live):
         return sum(peak_rss_bytes(process) for process in tree(self._child))
 
     @property
-    def tally(self) -> Tally:
-        """Of its steps; of all its jitted calls, where steps are not told."""
+    def counters(self) -> SharedCounters:
+        """The counters of its steps; of all its jitted calls, where it is not known which make the
+        steps.
+        """
         return self._steps if self.tells_steps else self._every
 
     def suspend(self) -> None:
         """Let it rest after its next call, if it runs."""
         if self._began_ns is not None:
-            self.tally.ask_to_rest(at_call=1)
+            self.counters.ask_to_rest(at_call=1)
             self._until_it_rests()
 
     def pause(self) -> None:
@@ -157,7 +163,7 @@ class Worker(Live):
         self._paused_at_ns = suspend(self._child)
 
     def go_on(self) -> None:
-        """After a pause."""
+        """Let it run on after a pause."""
         assert self._paused_at_ns is not None
         resume_descendants(self._child)
         self._steps.note_pause(self._paused_at_ns, time.monotonic_ns())
@@ -178,7 +184,7 @@ class Worker(Live):
 
     def run(self, steps: int) -> None:
         """Let it make so many steps; WorkerEnded if it ends before."""
-        self._resume(self.tally.calls + steps * self._calls_a_step)
+        self._resume(self.counters.calls + steps * self._calls_a_step)
         self._until_it_rests()
         self.check()
 
@@ -191,14 +197,14 @@ class Worker(Live):
         super().__exit__(*why)
 
     def _let_go_on(self) -> None:
-        for tally in (self._steps, self._every):  # whichever it rests by
-            tally.let_go_on()
+        for counters in (self._steps, self._every):  # whichever it rests by
+            counters.let_go_on()
 
     def _resume(self, rest_at_call: int | None = None) -> None:
         self._let_go_on()
         if rest_at_call is not None:
-            self.tally.ask_to_rest(rest_at_call)
-        self._calls_before = self.tally.calls
+            self.counters.ask_to_rest(rest_at_call)
+        self._calls_before = self.counters.calls
         self._began_ns = resume(self._child)
 
     def _until_it_rests(self) -> None:
@@ -207,12 +213,12 @@ class Worker(Live):
         """
         assert self._began_ns is not None
         until = min(self._until, time.monotonic() + REST_LIMIT_S)
-        while not self.tally.rests_since_ns and self._lives and time.monotonic() < until:
+        while not self.counters.rests_since_ns and self._lives and time.monotonic() < until:
             time.sleep(REST_POLL_S)
         suspend(self._child)
-        rests_since_ns = self.tally.rests_since_ns
+        rests_since_ns = self.counters.rests_since_ns
         ended_ns = rests_since_ns or time.monotonic_ns()
-        steps = (self.tally.calls - self._calls_before) / self._calls_a_step
+        steps = (self.counters.calls - self._calls_before) / self._calls_a_step
         whole = rests_since_ns > 0 or time.monotonic() < self._until
         self.slices.append(Ran(self._began_ns, ended_ns, steps, whole))
         self._began_ns = None
@@ -223,7 +229,7 @@ class Worker(Live):
             return
         if self._child.returncode:
             raise self._why_ended()
-        raise WorkerEnded(f"the script ended after {self.tally.calls} steps; give it more")
+        raise WorkerEnded(f"the script ended after {self.counters.calls} steps; give it more")
 
     @property
     def _lives(self) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from perfdoctor.bench.against import FOR_EVER, Contender, contender, endless
-from perfdoctor.processes import Ward
+from perfdoctor.processes import ProcessGroups
 from perfdoctor.schema.benchmark import Benchmark, Recipe, Source
 from perfdoctor.schema.errors import UsageError
 from perfdoctor.schema.launch import Launch
@@ -29,9 +29,9 @@ def saved(folder: Path, found: Benchmark) -> str:
     return str(file)
 
 
-def runnable(against: str, candidate: Recipe, ward: Ward) -> tuple[Contender, str]:
+def runnable(against: str, candidate: Recipe, groups: ProcessGroups) -> tuple[Contender, str]:
     """A baseline that can be run, and the text of its script."""
-    with contender(against, candidate, ward) as found:
+    with contender(against, candidate, groups) as found:
         assert isinstance(found, Contender)
         return found, ((found.folder or Path()) / found.target.name).read_text()
 
@@ -45,7 +45,7 @@ def inside(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_commit_runs_in_a_copy_and_imports_from_it(inside: Path) -> None:
-    with Ward() as ward, contender("git:HEAD~1", SCRIPT, ward) as found:
+    with ProcessGroups() as groups, contender("git:HEAD~1", SCRIPT, groups) as found:
         assert isinstance(found, Contender) and found.folder is not None
         assert (found.folder / found.target.name).read_text() == "old"
         assert found.target.args == ("--epochs", "1")
@@ -57,24 +57,24 @@ def test_a_commit_runs_in_a_copy_and_imports_from_it(inside: Path) -> None:
 
 def test_a_script_that_is_named_by_its_whole_path_is_the_copys_too(inside: Path) -> None:
     whole = replace(SCRIPT, name=str(inside / "train.py"))
-    with Ward() as ward:
-        assert runnable("git:HEAD~1", whole, ward)[1] == "old"
+    with ProcessGroups() as groups:
+        assert runnable("git:HEAD~1", whole, groups)[1] == "old"
 
 
 def test_a_script_outside_of_the_repository_is_in_no_commit(inside: Path, tmp_path: Path) -> None:
     outside = replace(SCRIPT, name=str(tmp_path / "train.py"))
     with (
-        Ward() as ward,
+        ProcessGroups() as groups,
         pytest.raises(UsageError, match="not in the repository"),
-        contender("git:HEAD", outside, ward),
+        contender("git:HEAD", outside, groups),
     ):
         pass
 
 
 def test_another_target_runs_as_it_stands(inside: Path) -> None:
     (inside / "other.py").write_text("other")
-    with Ward() as ward:
-        found, text = runnable("other.py", SCRIPT, ward)
+    with ProcessGroups() as groups:
+        found, text = runnable("other.py", SCRIPT, groups)
     assert (text, found.folder, found.target.args) == ("other", None, ("--epochs", "1"))
     launch = Launch(("other.py",), {"A": "B"})
     assert found.launch(launch) == launch
@@ -83,8 +83,8 @@ def test_another_target_runs_as_it_stands(inside: Path) -> None:
 def test_numbers_of_a_commit_that_is_here_are_measured_again(inside: Path) -> None:
     commit = git(inside, "rev-parse", "HEAD~1")
     clean = replace(benchmark(), source=Source(commit=commit, dirty=False))
-    with Ward() as ward:
-        assert runnable(saved(inside, clean), SCRIPT, ward)[1] == "old"
+    with ProcessGroups() as groups:
+        assert runnable(saved(inside, clean), SCRIPT, groups)[1] == "old"
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_numbers_of_a_commit_that_is_here_are_measured_again(inside: Path) -> No
 )
 def test_numbers_of_what_is_not_here_stay_numbers(inside: Path, source: Source | None) -> None:
     kept = replace(benchmark(), source=source)
-    with Ward() as ward, contender(saved(inside, kept), SCRIPT, ward) as found:
+    with ProcessGroups() as groups, contender(saved(inside, kept), SCRIPT, groups) as found:
         assert found == kept
 
 
@@ -103,7 +103,7 @@ def test_a_saved_workload_is_run_again_anywhere(tmp_path: Path) -> None:
         target=ReportTarget(kind="workload", name="a.toml", args=()),
         recipe=Recipe(name="a.toml", module=None, arguments=(), workload=Workload()),
     )
-    with Ward() as ward, contender(saved(tmp_path, kept), SCRIPT, ward) as found:
+    with ProcessGroups() as groups, contender(saved(tmp_path, kept), SCRIPT, groups) as found:
         assert isinstance(found, Contender) and found.target.workload == Workload()
 
 

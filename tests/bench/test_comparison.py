@@ -80,6 +80,13 @@ def test_nothing_is_claimed_where_the_control_fails() -> None:
     assert "two launches of the baseline itself differ" in found.summary
 
 
+def test_a_whole_step_is_not_compared_with_one_of_its_programs() -> None:
+    whole = replace(EXACT, flops=1e9, bytes_accessed=1e9, temp_bytes=9, programs=3, dispatches=3.0)
+    assert [each.name for each in exact_changes(EXACT, whole)] == ["dispatches"]
+    more = replace(whole, flops=2e9, programs=4)
+    assert [each.name for each in exact_changes(whole, more)] == ["flops", "programs"]
+
+
 def until_it_breaks(
     count: int, kind: type[WorkerEnded] = WorkerEnded, slower: float = 0.3
 ) -> Callable[[float], Pair]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from perfdoctor.bench.git import imported_from, resolved, source, top_level, worktree
-from perfdoctor.processes import Ward
+from perfdoctor.processes import ProcessGroups
 from perfdoctor.schema.errors import UsageError
 
 
@@ -46,7 +46,7 @@ def test_the_state_of_a_repository(repository: Path) -> None:
 
 def test_no_repository_has_no_state(tmp_path: Path) -> None:
     assert source(tmp_path) is None
-    with pytest.raises(UsageError, match="no git repository"):
+    with pytest.raises(UsageError, match="not in a git repository"):
         top_level(tmp_path)
 
 
@@ -66,20 +66,20 @@ def test_a_name_that_means_no_commit(repository: Path, ref: str) -> None:
 
 
 def test_another_commit_lies_in_a_folder_whose_path_is_as_long(repository: Path) -> None:
-    with Ward() as ward:
-        with worktree(ward, top_level(repository), resolved(repository, "HEAD~1")) as copy:
+    with ProcessGroups() as groups:
+        with worktree(groups, top_level(repository), resolved(repository, "HEAD~1")) as copy:
             assert (copy / "train.py").read_text() == "old"
             assert len(str(copy)) == len(str(repository))
             assert len(git(repository, "worktree", "list").splitlines()) == 2
         assert not copy.exists()
-        assert ward._folders == []
+        assert groups._folders == []
     assert len(git(repository, "worktree", "list").splitlines()) == 1
     assert git(repository, "status", "--porcelain") == ""
 
 
 def test_a_copy_goes_also_when_what_was_done_with_it_failed(repository: Path) -> None:
-    with Ward() as ward:
-        with pytest.raises(ZeroDivisionError), worktree(ward, repository, "HEAD"):
+    with ProcessGroups() as groups:
+        with pytest.raises(ZeroDivisionError), worktree(groups, repository, "HEAD"):
             print(1 / 0)
         assert len(git(repository, "worktree", "list").splitlines()) == 1
 

@@ -16,7 +16,7 @@ from perfdoctor.bench.launches import (
     step_times_ms,
     waits_shared,
 )
-from perfdoctor.processes import Ward
+from perfdoctor.processes import ProcessGroups
 from perfdoctor.schema.launch import Launch
 from perfdoctor.trials.live import WorkerEnded
 from perfdoctor.trials.worker import Ran
@@ -91,10 +91,10 @@ def test_a_launch_is_timed_and_nothing_of_it_is_left(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(FOR_EVER)
     launch = Launch(("train.py",), dict(os.environ), tmp_path)
     start = time.monotonic()
-    with Ward() as ward:
-        found = measured(ward, Side(launch, "step"), start + LIMIT_S)
+    with ProcessGroups() as groups:
+        found = measured(groups, Side(launch, "step"), start + LIMIT_S)
         took_s = time.monotonic() - start
-        assert (ward._children, ward._folders) == ([], [])
+        assert (groups._children, groups._folders) == ([], [])
     assert found.steps >= 2 and found.compiles >= 1
     assert 0 < found.compile_s < found.first_step_s < took_s
     assert found.median_ms <= found.p95_ms
@@ -112,5 +112,5 @@ def test_a_launch_is_timed_and_nothing_of_it_is_left(tmp_path: Path) -> None:
 def test_a_launch_that_ends_too_early_says_why(program: str, why: str, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(program)
     launch = Launch(("train.py",), dict(os.environ), tmp_path)
-    with Ward() as ward, pytest.raises(WorkerEnded, match=why):
-        measured(ward, Side(launch, "step"), time.monotonic() + LIMIT_S)
+    with ProcessGroups() as groups, pytest.raises(WorkerEnded, match=why):
+        measured(groups, Side(launch, "step"), time.monotonic() + LIMIT_S)

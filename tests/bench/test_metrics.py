@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from perfdoctor.bench.metrics import KINDS, exact, half_width, metrics, over_launches
+from perfdoctor.schema.program import StepCost
 from tests.bench.made import launch
 from tests.recorded import recorded
 
@@ -67,3 +68,13 @@ def test_compilations_are_exact_only_where_all_launches_agree() -> None:
     differing = exact([launch(), launch(compiles=8)], seen)
     assert differing is not None and differing.compiles is None
     assert exact([launch()], replace(seen, executable=None)) is None
+
+
+def test_the_numbers_of_a_step_are_those_of_all_its_programs() -> None:
+    seen = recorded("healthy")
+    alone = exact([launch()], replace(seen, cost=None))
+    cost = StepCost(programs=3, flops=1e9, bytes_accessed=2e9, temp_bytes=7)
+    whole = exact([launch()], replace(seen, cost=cost))
+    assert alone is not None and alone.programs is None
+    assert whole is not None and whole.hlo == alone.hlo
+    assert (whole.programs, whole.flops, whole.bytes_accessed, whole.temp_bytes) == (3, 1e9, 2e9, 7)

@@ -20,7 +20,7 @@ from perfdoctor.bench.pairs import (
     step_log,
     worth_timing_s,
 )
-from perfdoctor.processes import Ward
+from perfdoctor.processes import ProcessGroups
 from perfdoctor.schema.launch import Launch
 from perfdoctor.trials.live import WorkerEnded
 from perfdoctor.trials.worker import Ran
@@ -145,17 +145,17 @@ def test_the_step_time_lies_between_the_shortest_and_the_longest(
 
 def test_what_a_program_does_now_and_then_does_not_end_the_comparison(tmp_path: Path) -> None:
     evaluating = side(tmp_path, "evaluating.py", EVALUATING)
-    with Ward() as ward:
-        pair = play(ward, evaluating, evaluating, time.monotonic() + LIMIT_S)
+    with ProcessGroups() as groups:
+        pair = play(groups, evaluating, evaluating, time.monotonic() + LIMIT_S)
     assert abs(pair.contrasts["step_time"]) < 2
 
 
 def test_more_work_is_seen_as_slower_and_nothing_is_left(tmp_path: Path) -> None:
     baseline = side(tmp_path, "old.py", FOR_EVER)
     candidate = side(tmp_path, "new.py", MORE)
-    with Ward() as ward:
-        pair = play(ward, baseline, candidate, time.monotonic() + LIMIT_S)
-        assert (ward._children, ward._folders) == ([], [])
+    with ProcessGroups() as groups:
+        pair = play(groups, baseline, candidate, time.monotonic() + LIMIT_S)
+        assert (groups._children, groups._folders) == ([], [])
     assert pair.contrasts["step_time"] > 0.2
     assert set(pair.contrasts) == set(pair.controls)
     assert {"step_time", "compile_time", "first_step", "cpu_time"} <= set(pair.contrasts)
@@ -166,11 +166,14 @@ def test_more_work_is_seen_as_slower_and_nothing_is_left(tmp_path: Path) -> None
 
 def test_a_side_that_ends_says_why(tmp_path: Path) -> None:
     broken = side(tmp_path, "broken.py", TRAINING + "step(x)\nraise ValueError('no data')")
-    with Ward() as ward, pytest.raises(WorkerEnded, match="no data"):
-        play(ward, side(tmp_path, "old.py", FOR_EVER), broken, time.monotonic() + LIMIT_S)
+    with ProcessGroups() as groups, pytest.raises(WorkerEnded, match="no data"):
+        play(groups, side(tmp_path, "old.py", FOR_EVER), broken, time.monotonic() + LIMIT_S)
 
 
 def test_a_step_that_the_program_did_not_jit_can_not_be_compared(tmp_path: Path) -> None:
     other = Side(side(tmp_path, "old.py", FOR_EVER).launch, "no_such_step")
-    with Ward() as ward, pytest.raises(WorkerEnded, match="no function that the program"):
-        play(ward, other, other, time.monotonic() + LIMIT_S)
+    with (
+        ProcessGroups() as groups,
+        pytest.raises(WorkerEnded, match="not a function that the program"),
+    ):
+        play(groups, other, other, time.monotonic() + LIMIT_S)

@@ -31,5 +31,5 @@ def test_what_is_wrong_is_said(changes: dict[str, Any], words: str) -> None:
 
 def test_few_launches_and_wide_intervals_are_said() -> None:
     assert "only 1 launch was measured" in warnings([launch()], None)[0]
-    assert "known to 20% only" in warnings([launch()] * 3, step_time(4.0, 6.0))[0]
+    assert "known to ±20% only" in warnings([launch()] * 3, step_time(4.0, 6.0))[0]
     assert "only 0 launches" in warnings([], None)[0]

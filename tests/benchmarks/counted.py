@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from perfdoctor.injection.bootstrap import Orders
 from perfdoctor.observe.agent import watch
+from perfdoctor.protocol import Orders
 from perfdoctor.trials import inside
 
 NO_CHANGE = {"function": "", "settings": {}, "freeze": False, "skip_collect": False, "cores": None}

@@ -37,7 +37,7 @@ from perfdoctor.bench.decision import LOOKS
 from perfdoctor.bench.launches import Side
 from perfdoctor.bench.pairs import STEP_TIME, Pair, Pairs
 from perfdoctor.observe.host import host
-from perfdoctor.processes import Ward
+from perfdoctor.processes import ProcessGroups
 from perfdoctor.schema.errors import NothingMeasured
 from perfdoctor.schema.launch import Launch
 from perfdoctor.trials.live import WorkerEnded
@@ -141,8 +141,8 @@ def cores() -> int:
 def comparison(case: Case) -> dict[str, Any]:
     """One of a case, with its pairs."""
     pairs: list[tuple[Pair, float]] = []
-    with Ward() as ward, busy(case.load):
-        source = Pairs(ward, side(case.base), side({**case.base, **case.slower}))
+    with ProcessGroups() as groups, busy(case.load):
+        source = Pairs(groups, side(case.base), side({**case.base, **case.slower}))
 
         def play_one(until: float) -> Pair:
             start = time.monotonic()
@@ -217,8 +217,12 @@ def collected() -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def replayed(found: dict[str, Any], case: Case) -> tuple[str, dict[str, str | None], int]:
-    """The verdict, that of each gated metric, and the number of pairs that it took."""
+def replayed(
+    found: dict[str, Any], case: Case, threshold: float | None = None
+) -> tuple[str, dict[str, str | None], int]:
+    """The verdict, that of each gated metric, and the number of pairs that it took; at the case's
+    own threshold, if no other is given.
+    """
     pairs = iter(found["pairs"])
 
     def give(until: float) -> Pair:
@@ -227,7 +231,8 @@ def replayed(found: dict[str, Any], case: Case) -> tuple[str, dict[str, str | No
             raise WorkerEnded("no more were collected")
         return Pair(each["contrasts"], each["controls"], None, ())  # type: ignore[arg-type]
 
-    answer = compared(give, case.name, case.threshold, float("inf"), lambda text: None, case.gated)
+    limit = case.threshold if threshold is None else threshold
+    answer = compared(give, case.name, limit, float("inf"), lambda text: None, case.gated)
     metrics: dict[str, str | None] = {
         each.name: each.verdict for each in answer.metrics if each.gated
     }
@@ -261,6 +266,43 @@ def line(case: Case, comparisons: list[dict[str, Any]]) -> str:
     )
 
 
+THRESHOLDS = (0.015, 0.03, 0.05)
+"""At which all cases are judged alike."""
+
+
+def chained(comparisons: Sequence[dict[str, Any]], case: Case, threshold: float) -> list[str]:
+    """The verdicts on as many comparisons at this threshold as all pairs of a case are enough for.
+
+    A comparison was ended when it was decided at the case's own threshold, which may be too early
+    for another. So its pairs are joined to those of the next ones on a machine of the same kind:
+    each pair is three launches of its own.
+    """
+    verdicts = []
+    for kind in sorted({(each["cpu"], each["cores"]) for each in comparisons}):
+        alike = [each for each in comparisons if (each["cpu"], each["cores"]) == kind]
+        pairs = [pair for each in alike for pair in each["pairs"]]
+        while len(pairs) >= LOOKS[0]:
+            found = {"pairs": pairs}
+            verdict, _, used = replayed(found, case, threshold)
+            if used == len(pairs) and verdict == "inconclusive" and used < LOOKS[-1]:
+                break  # more pairs would have been played
+            verdicts.append(verdict)
+            pairs = pairs[used:]
+    return verdicts
+
+
+def at_the_same_threshold(found: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
+    """A line for each case: how often it is called slower at each of the THRESHOLDS."""
+    yield f"{'called slower, at a threshold of':<34}" + "".join(f"{t:>12.1%}" for t in THRESHOLDS)
+    for case in CASES:
+        complete = [each for each in found[case.name] if each["verdict"] != "none"]
+        told = []
+        for threshold in THRESHOLDS:
+            verdicts = chained(complete, case, threshold)
+            told.append(f"{verdicts.count('regressed')} of {len(verdicts)}")
+        yield f"{case.name:<34}" + "".join(f"{each:>12}" for each in told)
+
+
 HEADING = (
     f"{'case':<26} {'limit':>5} {'runs':>5}  {'truly':>6}  {'found':>9}  {'false':>6}  "
     f"{'open':>5}  {'time, pairs':>11}"
@@ -283,6 +325,8 @@ def table() -> None:
         f"{sum(each['cores'] == 1 for _, each in same)} of them on one core, beside others",
         f"machines: {', '.join(sorted({each['cpu'] for _, each in same}))}",
         f"looks after {', '.join(map(str, LOOKS))} pairs",
+        "",
+        *at_the_same_threshold(found),
         "",
         *rules(found),
         "",

@@ -12,9 +12,10 @@ import sys
 import time
 from pathlib import Path
 from statistics import stdev
+from types import SimpleNamespace
 
-from perfdoctor.patient import patient_of_workload
-from perfdoctor.processes import Ward
+from perfdoctor.processes import ProcessGroups
+from perfdoctor.runner import workload_runner
 from perfdoctor.schema.fix import Change
 from perfdoctor.schema.observation import Observation
 from perfdoctor.targets.resolve import resolve
@@ -60,9 +61,10 @@ def play(name: str, count: int) -> list[list[float]]:
     """Pairs of one workload with itself."""
     target = resolve(str(SAMPLES / f"{name}.toml"))
     assert not isinstance(target, Observation)
-    with Ward() as ward:
-        play = patient_of_workload(target, ward, lambda text: None).plays("")["steps"]
-        return [play(Change(), time.monotonic() + 120) for _ in range(count)]
+    with ProcessGroups() as groups:
+        seen = SimpleNamespace(set_in_code=())
+        way, *_ = workload_runner(target, groups, lambda text: None).ways(seen)  # type: ignore[arg-type]
+        return [way.play(Change(), time.monotonic() + 120) for _ in range(count)]
 
 
 if __name__ == "__main__":

@@ -24,9 +24,10 @@ import jax
 from perfdoctor.observe.agent.compilation import LOGGERS, CompilationWatch
 from perfdoctor.observe.agent.garbage import GarbageWatch
 from perfdoctor.observe.agent.stacks import StackSampler
-from perfdoctor.observe.agent.watch import LOOK_EVERY_S, SAMPLE_EVERY_S
-from perfdoctor.observe.session import WINDOW_S
-from perfdoctor.processes import Ward
+from perfdoctor.observe.agent.watch import LOOK_EVERY_S
+from perfdoctor.observe.agent.window import SAMPLE_EVERY_S
+from perfdoctor.observe.following import WINDOW_S
+from perfdoctor.processes import ProcessGroups
 from perfdoctor.targets import workload
 from perfdoctor.targets.reference import dataset
 from perfdoctor.targets.reference.loop import TrainingLoop
@@ -146,8 +147,8 @@ def main() -> None:
     data = {}
     for name, spec in WORKLOADS.items():
         plan = workload.convert(spec, name)
-        with Ward() as ward:
-            folder = dataset.ensure(plan, ward, lambda text: None)
+        with ProcessGroups() as groups:
+            folder = dataset.ensure(plan, groups, lambda text: None)
         step_ms, found = measure(TrainingLoop(plan, Path(folder)), rounds)
         (agent_share, agent_half), (window_share, window_half) = found["agent"], found["window"]
         whole = (agent_share * (RUN_S - WINDOW_S) + window_share * WINDOW_S) / RUN_S

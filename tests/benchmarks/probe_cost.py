@@ -1,18 +1,22 @@
-"""What the wrapper around jitted functions costs a call: at rest, while it is timed, while probed.
+"""What the wrapper around jitted functions costs a call: at rest, while it is timed, while probed;
+and what the look for single operations costs, which samples the main thread's stack meanwhile.
 
 python -m tests.benchmarks.probe_cost [ROUNDS]
 
-One process makes the same jitted step in slices: as jax made it, wrapped while nobody listens,
-while a `Timer` makes the calls, and while a `Prober` does. In each round every variant has one
-slice, in random order; what a variant costs is told by the rounds' differences to the plain slice.
-A slice ends when all is computed. The median of the differences is shown, with its interval of 95%.
+One process makes the same jitted step in slices: as jax made it; wrapped while nobody listens,
+while a `Timer` or a `Prober` makes the calls, and while an `EagerWatch` looks. In each round every
+variant has one slice, in random order; what a variant costs is told by the rounds' differences to
+the plain slice. A slice ends when all is computed. The median of the differences is shown, with its
+interval of 95%.
 """
 
 import math
 import random
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from statistics import median
 from typing import Any
 
@@ -22,6 +26,7 @@ import numpy as np
 
 from perfdoctor.injection.calls import Hear, Hearing, wrapped
 from perfdoctor.observe.agent.calls import Prober
+from perfdoctor.observe.agent.eager import GAP_S, EagerWatch
 from perfdoctor.observe.agent.timing import Timer
 from tests.saved import save
 
@@ -30,7 +35,7 @@ ARRAYS, SIZE = 10, 64
 """Of the parameters; each has a velocity beside it."""
 CALLS = 60
 """Of a slice: less than a prober looks at."""
-PLAIN, AT_REST, TIMED, PROBING = "plain", "at rest", "timed", "probed"
+PLAIN, AT_REST, TIMED, PROBING, LOOKED = "plain", "at rest", "timed", "probed", "looked at"
 State = dict[str, Any]
 
 
@@ -58,7 +63,7 @@ def main() -> None:
     save("probe_cost", lines, data)
 
 
-COSTS = (AT_REST, TIMED, PROBING)
+COSTS = (AT_REST, TIMED, PROBING, LOOKED)
 
 
 def first_state() -> State:
@@ -92,14 +97,35 @@ def measured(target_us: float, rounds: int) -> dict[str, list[float]]:
         AT_REST: lambda: None,
         TIMED: lambda: timer,
         PROBING: lambda: Prober(jax),
+        LOOKED: lambda: None,
     }
     found: dict[str, list[float]] = {name: [] for name in hears}
     for _ in range(rounds):
         for name in random.sample(list(hears), len(hears)):
             hearing.hear = hears[name]()
-            found[name].append(slice_us(jitted if name == PLAIN else ours, work, CALLS))
+            with looked_at() if name == LOOKED else nullcontext():
+                found[name].append(slice_us(jitted if name == PLAIN else ours, work, CALLS))
             hearing.hear = None
     return found
+
+
+@contextmanager
+def looked_at() -> Iterator[None]:
+    """While another thread looks at the stack of this one, as often as the observer does."""
+    over = threading.Event()
+    watch = EagerWatch(over.wait, jax)
+
+    def look() -> None:
+        while not over.wait(GAP_S):
+            watch.sample()
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def slice_us(function: Any, work: Any, calls: int) -> float:

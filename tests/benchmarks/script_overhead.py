@@ -27,16 +27,11 @@ from scipy.special import stdtrit
 
 from perfdoctor.counters import EVERY, STEPS
 from perfdoctor.injection import injected
-from perfdoctor.observe.session import (
-    AGAIN,
-    CLOSED,
-    OPENED,
-    RECORDED,
-    WINDOW_S,
-    digested,
-)
-from perfdoctor.processes import Ward
-from perfdoctor.trials.tally import Tally
+from perfdoctor.observe.following import WINDOW_S
+from perfdoctor.observe.reading import digested
+from perfdoctor.processes import ProcessGroups
+from perfdoctor.protocol import AGAIN, CLOSED, OPENED, RECORDED
+from perfdoctor.trials.shared_counters import SharedCounters
 from tests.clinic.patient import Patient, lay_out, patients
 from tests.saved import save
 
@@ -71,8 +66,8 @@ def main() -> None:
     print(lines[0], flush=True)
     data = {}
     for name in sys.argv[1:] or NAMES:
-        with tempfile.TemporaryDirectory() as folder, Ward() as ward:
-            step_ms, costs = windows(everyone[name], Path(folder), ward)
+        with tempfile.TemporaryDirectory() as folder, ProcessGroups() as groups:
+            step_ms, costs = windows(everyone[name], Path(folder), groups)
         lines.append(line(name, step_ms, costs))
         print(lines[-1], flush=True)
         data[name] = {"step_ms": step_ms, "windows": [asdict(each) for each in costs]}
@@ -93,11 +88,13 @@ def line(name: str, step_ms: float | None, costs: list[Cost]) -> str:
     return f"{name:<16} {step:>8} {phases}   {fmean(whole) / RUN_S:.1%} ± {half / RUN_S:.1%}"
 
 
-def windows(patient: Patient, folder: Path, ward: Ward) -> tuple[float | None, list[Cost]]:
+def windows(
+    patient: Patient, folder: Path, groups: ProcessGroups
+) -> tuple[float | None, list[Cost]]:
     """The step's time as the last window shows it, and what each window cost."""
     lay_out(patient, folder)
-    notes = ward.folder()
-    tally, _ = Tally(notes / EVERY), Tally(notes / STEPS)
+    notes = groups.folder()
+    counters, _ = SharedCounters(notes / EVERY), SharedCounters(notes / STEPS)
     env = injected(
         {**os.environ, **patient.env},
         "tests.benchmarks.counted",
@@ -107,17 +104,17 @@ def windows(patient: Patient, folder: Path, ward: Ward) -> tuple[float | None, l
     )
     command = [sys.executable, *patient.command, *patient.args]
     with (folder / "output.txt").open("wb") as output:
-        child = ward.spawn(command, env=env, cwd=folder, stdout=output, stderr=output)
-    spans = [window(child, notes, ward, number) for number in range(1, WINDOWS + 1)]
+        child = groups.spawn(command, env=env, cwd=folder, stdout=output, stderr=output)
+    spans = [window(child, notes, groups, number) for number in range(1, WINDOWS + 1)]
     time.sleep(REST_S)
-    calls, oldest = tally.since(0), tally.since(0)[0]
-    ward.end(child)
-    digest_ms = step_time_ms(notes, ward)
+    calls, oldest = counters.since(0), counters.since(0)[0]
+    groups.end(child)
+    digest_ms = step_time_ms(notes, groups)
     kept = [span for span in spans if span[0] - REST_S * 1e9 > oldest]
     return digest_ms, [cost(span, calls) for span in kept]
 
 
-def window(child: psutil.Popen, notes: Path, ward: Ward, number: int) -> tuple[int, ...]:
+def window(child: psutil.Popen, notes: Path, groups: ProcessGroups, number: int) -> tuple[int, ...]:
     """When the n-th window began, and when each of its phases ended; it begins after a rest."""
     if number > 1:
         time.sleep(REST_S)
@@ -126,7 +123,7 @@ def window(child: psutil.Popen, notes: Path, ward: Ward, number: int) -> tuple[i
     for file in (OPENED, CLOSED, RECORDED):
         wait_for(notes / file.format(number), child)
         instants.append(time.monotonic_ns())
-    digested(notes, ward, time.monotonic() + READ_WITHIN_S)
+    digested(notes, groups, time.monotonic() + READ_WITHIN_S)
     return (*instants, time.monotonic_ns())
 
 
@@ -155,9 +152,9 @@ def cost(instants: tuple[int, ...], calls: list[int]) -> Cost:
     )
 
 
-def step_time_ms(notes: Path, ward: Ward) -> float | None:
+def step_time_ms(notes: Path, groups: ProcessGroups) -> float | None:
     """As the last trace tells it, which is slower than untraced."""
-    found = digested(notes, ward, time.monotonic() + READ_WITHIN_S)
+    found = digested(notes, groups, time.monotonic() + READ_WITHIN_S)
     return found.steps.time_ms if found and found.steps else None
 
 

@@ -1,4 +1,4 @@
-"""CPU time of the instant commands, and wall time of a check without a target.
+"""CPU time of the commands that are to answer at once: at most 0.2 s.
 
 python -m tests.benchmarks.startup [RUNS]
 """
@@ -6,7 +6,6 @@ python -m tests.benchmarks.startup [RUNS]
 import os
 import subprocess
 import sys
-import time
 from statistics import median
 
 from tests.saved import save
@@ -27,7 +26,7 @@ def cpu_s(arguments: list[str]) -> float:
 
 
 def main() -> None:
-    """All commands."""
+    """Each of them, several times."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 15
     lines, data = ["command                  median, highest"], {}
     for arguments in INSTANT:
@@ -35,13 +34,6 @@ def main() -> None:
         name = "perfdoctor " + " ".join(arguments)
         lines.append(f"{name:<24} {median(times):.2f} s, {max(times):.2f} s of CPU time")
         data[name] = times
-    walls = []
-    for _ in range(3):
-        start = time.monotonic()
-        subprocess.run([sys.executable, "-m", "perfdoctor", "check"], stdout=subprocess.DEVNULL)
-        walls.append(time.monotonic() - start)
-    lines.append(f"{'perfdoctor check':<24} {median(walls):.1f} s, {max(walls):.1f} s of wall time")
-    data["perfdoctor check"] = walls
     save("startup", lines, data)
 
 

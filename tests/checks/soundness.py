@@ -25,7 +25,7 @@ def assert_applicable(outcome: Outcome, observation: Observation) -> None:
     for change in (fix.change for fix in outcome.fixes if fix.change is not None):
         assert change != Change()
         of_a_script = change.settings or change.gc_freeze or change.gc_skip_collect or change.cores
-        assert not of_a_script or observation.target.kind == "script"
+        assert not of_a_script or observation.target.runs_users_code
         if change.workload:
             assert workload is not None
             assert changed_workload(workload, change) != workload

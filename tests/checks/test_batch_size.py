@@ -1,8 +1,11 @@
+import math
+
 import pytest
 from msgspec.structs import replace
 
 from perfdoctor.schema.calls import Call, Kind, Leaf, Role, StepCalls
 from perfdoctor.schema.observation import Observation
+from perfdoctor.schema.parts import Parts
 from perfdoctor.schema.program import Executable, Loop
 from perfdoctor.schema.surroundings import Backend, Device
 from perfdoctor_checks import batch_size
@@ -33,7 +36,7 @@ def test_finds_a_tiny_batch() -> None:
 def test_the_sizes_to_try_are_a_ladder_that_changes_the_training() -> None:
     outcome = batch_size.check(recorded("tiny_batch"))
     sizes = [fix.change.workload["training.batch_size"] for fix in outcome.fixes if fix.change]
-    assert outcome.ladder
+    assert outcome.sweep
     assert sizes == [32, 64, 128, 256]
     assert {fix.changes_results for fix in outcome.fixes} == {"training"}
 
@@ -52,6 +55,20 @@ def test_a_batch_that_cannot_be_read_is_not_called_well() -> None:
     assert batch_size.check(with_batch(None)).kind == "not-measured"
 
 
+def test_a_workload_whose_batches_can_be_made_in_any_size_is_tried_up_to_the_knee() -> None:
+    parts = Parts(batch_size=4, takes_batch_size=True)
+    seen = recorded("tiny_batch")
+    seen = replace(seen, target=replace(seen.target, workload=None, parts=parts))
+    outcome = batch_size.check(seen)
+    changes = [fix.change for fix in outcome.fixes if fix.change]
+    assert [change.step["program"] for change in changes[:3]] == [
+        *("batch-4-to-32", "batch-4-to-64", "batch-4-to-128"),
+    ]
+    assert changes[-1].step["program"] == "batch-4-to-16384"
+    assert outcome.sweep
+    assert outcome.evidence[0].value == 4
+
+
 def called(*leaves: Leaf) -> Observation:
     """The healthy run, as if its step were one call with these arguments."""
     call = Call(
@@ -68,7 +85,8 @@ def called(*leaves: Leaf) -> Observation:
 
 
 def leaf(name: str, role: Role, *shape: int, kind: Kind = "host") -> Leaf:
-    return Leaf(argument=name, role=role, kind=kind, shape=shape, dtype="float32", bytes=4)
+    size = 4 * math.prod(shape)
+    return Leaf(argument=name, role=role, kind=kind, shape=shape, dtype="float32", bytes=size)
 
 
 STATE = leaf("params", "state", 256, 256, kind="device")

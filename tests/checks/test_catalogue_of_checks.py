@@ -1,5 +1,6 @@
 """What every built-in check must keep to."""
 
+import ast
 import pkgutil
 from importlib import import_module
 from itertools import pairwise
@@ -82,7 +83,8 @@ def test_has_a_mirrored_test(name: str) -> None:
 def test_needs_are_parts_of_the_observation(name: str) -> None:
     needs = module(name).NEEDS
     assert isinstance(needs, tuple)
-    assert set(needs) <= set(Observation.__struct_fields__)
+    parts = {part for need in needs for part in need.split("|")}
+    assert parts <= set(Observation.__struct_fields__)
 
 
 def test_ids_are_unique() -> None:
@@ -121,3 +123,14 @@ def test_of_a_run_that_told_nothing_nothing_is_said_to_be_well(name: str) -> Non
         host=seen.host,
     )
     assert check_of(module(name))(bare).kind in ("not-measured", "not-applicable")
+
+
+@every_check
+def test_no_check_imports_another_one(name: str) -> None:
+    tree = ast.parse(Path(str(module(name).__file__)).read_text())
+    imported = {
+        str(node.module).removeprefix("perfdoctor_checks.")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+    }
+    assert not imported & set(NAMES)

@@ -65,6 +65,16 @@ def test_a_process_that_took_little_of_it_is_not_named() -> None:
     assert "can't be seen from here" in outcome.fixes[0].how
 
 
+def test_a_tenth_of_a_core_is_no_competitor_that_is_named() -> None:
+    small = tuple(replace(COMPILER, pid=100 + n, name=f"helper{n}", cores=0.1) for n in range(5))
+    outcome = competing_processes.check(loaded(other_cores=0.5, others=small))
+    assert outcome.kind == "issue" and outcome.summary == "others take 0.5 of 2 cores"
+    assert "the largest 0.1 cores" in outcome.fixes[0].how
+    beside = (COMPILER, *small[:2])
+    named = competing_processes.check(loaded(other_cores=1.2, others=beside))
+    assert named.summary == "others take 1.2 of 2 cores: cc1plus (4242) 1.0"
+
+
 def test_finds_the_hypervisor_giving_cores_away() -> None:
     seen = loaded(own_cores=1.0, steal_cores=1.0, other_cores=0.0, lost_share=0.0)
     outcome = competing_processes.check(seen)

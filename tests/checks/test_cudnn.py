@@ -10,6 +10,7 @@ from perfdoctor.schema.program import Argument, Executable, Layer
 from perfdoctor.schema.surroundings import Backend, Device, Gpu, GpuLibrary
 from perfdoctor_checks import cudnn
 from perfdoctor_checks._cuda import extra
+from perfdoctor_checks._gpu_libraries import version
 from tests.checks.soundness import assert_sound
 from tests.recorded import recorded
 
@@ -117,6 +118,22 @@ def test_a_missing_library_of_a_run_that_has_steps_is_a_hint() -> None:
     assert cudnn.check(seen).kind == "hint"
 
 
+def test_why_a_library_could_not_be_loaded_is_told() -> None:
+    error = "RuntimeError: Unable to load cuDNN. Is it installed?"
+    seen = on_gpu((GpuLibrary(name="cudnn", loaded=None, built_for=91002, error=error),))
+    assert cudnn.check(seen).summary == f"cudnn could not be loaded ({error}); convolutions fail"
+
+
+def test_a_library_that_raises_something_else_is_not_called_missing() -> None:
+    error = "RuntimeError: CUDA_ERROR_DEVICES_UNAVAILABLE"
+    seen = on_gpu((GpuLibrary(name="cusolver", loaded=None, built_for=11703, error=error),))
+    outcome = cudnn.check(seen)
+    assert outcome.kind == "hint" and not outcome.fixes
+    assert outcome.summary == (
+        f"cusolver does not tell its version ({error}), so it is not known whether it fits"
+    )
+
+
 def test_an_older_library_is_named_with_both_versions() -> None:
     seen = on_gpu((GpuLibrary(name="cudnn", loaded=90101, built_for=91002),))
     outcome = cudnn.check(seen)
@@ -135,7 +152,7 @@ def test_patches_are_compatible(loaded: int, kind: str) -> None:
     [("cudnn", 8907, "8.9.7"), ("cublas", 120804, "12.8.4"), ("cufft", 11303, "11303")],
 )
 def test_versions_are_written_as_nvidia_does(name: str, number: int, text: str) -> None:
-    assert cudnn.version(name, number) == text
+    assert version(name, number) == text
 
 
 def test_a_plugin_of_another_version_is_a_hint() -> None:

@@ -28,6 +28,13 @@ def test_is_silent_on_single_precision(name: str) -> None:
     assert (outcome.kind, outcome.summary) == ("ok", "computes in f32")
 
 
+def test_numbers_of_eight_bits_are_floating_point_numbers() -> None:
+    outcome = dtype.check(computing(f8E4M3FN=90, bf16=10))
+    assert outcome.summary == "computes in f8E4M3FN"
+    mostly = computing(f8E5M2=98, f64=2)  # of all elements, not of the wider ones
+    assert dtype.check(mostly).kind == "ok"
+
+
 def test_finds_double_precision_and_who_switched_it_on() -> None:
     seen = recorded("double_precision")
     outcome = dtype.check(seen)
@@ -142,7 +149,7 @@ def exact(share: float, backend: Backend | None, **environment: str) -> Observat
 def test_needless_precision_is_a_hint_on_an_accelerator_made_by_hand() -> None:
     seen = exact(0.5, GPU)
     outcome = dtype.check(seen)
-    assert outcome.kind == "hint" and "needless precision" in outcome.summary
+    assert outcome.kind == "hint" and "higher precision than the default" in outcome.summary
     assert_sound(outcome, seen)
     assert "jax_default_matmul_precision" in outcome.fixes[0].how
     assert "needless" not in dtype.check(exact(0.1, GPU)).summary

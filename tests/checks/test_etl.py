@@ -6,9 +6,11 @@ from msgspec.structs import replace
 from perfdoctor.schema.calls import StepCalls
 from perfdoctor.schema.fix import Change
 from perfdoctor.schema.observation import Observation
+from perfdoctor.schema.parts import Parts
 from perfdoctor.schema.report import Outcome
 from perfdoctor.schema.workload import Data
 from perfdoctor_checks import etl
+from perfdoctor_checks._loading import CHEAPER, for_script
 from tests.checks.soundness import assert_applicable, assert_sound
 from tests.recorded import recorded
 
@@ -115,7 +117,7 @@ def test_loading_on_the_cores_that_the_step_computes_on_is_to_be_tried() -> None
     outcome = behind_the_step(ready=0.1)
     assert outcome.kind == "hint" and outcome.gain is not None
     assert outcome.gain.low == 1.0 and outcome.gain.high == pytest.approx(10 / (10 - 9))
-    assert "of the cores that the step computes on" in outcome.summary
+    assert "on the cores that the step computes on" in outcome.summary
 
 
 def test_loading_behind_a_step_on_an_accelerator_is_hidden() -> None:
@@ -134,13 +136,24 @@ def test_where_results_are_computed_before_each_call_the_device_waits_for_all_th
     assert outcome.kind == "issue" and outcome.gain is not None
     assert outcome.gain.speedup == pytest.approx(10 / (10 - 6))
     assert outcome.gain.low == 1.0  # the trace does not show it: a trial decides
-    assert outcome.summary.startswith("the device waits 6.0 ms a step for data")
+    assert outcome.summary.startswith("each step waits for its data, whose loading takes 6.0 ms")
 
 
 def test_cheaper_preparation_must_gain_a_quarter() -> None:
-    ahead, cheaper = etl.for_script()
+    ahead, cheaper = for_script()
     assert cheaper.least_gain(0.05) == 0.25
     assert ahead.least_gain(0.05) == 0.05
+
+
+def test_where_the_loop_is_ours_a_thread_in_it_is_tried_first() -> None:
+    seen = recorded("slow_etl")
+    of_code = replace(seen.target, workload=None)
+    for parts, first in ((None, {"loading": "process"}), (Parts(), {"loading": "thread"})):
+        outcome = etl.check(replace(seen, target=replace(of_code, parts=parts)))
+        changes = [fix.change for fix in outcome.fixes]
+        assert changes[0] is not None and changes[0].step == first
+        assert changes[-1] == CHEAPER.change
+        assert outcome.sweep
 
 
 def test_without_places_it_still_says_how_long() -> None:

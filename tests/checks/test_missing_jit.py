@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from perfdoctor import needed
+from perfdoctor import Change, Eager, needed
 from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.run import Compile, Setting
 from perfdoctor_checks import missing_jit
@@ -57,6 +57,15 @@ def test_python_between_calls_that_cost_little_is_not_jits_to_save() -> None:
     assert missing_jit.check(games).kind == "ok"
 
 
+def test_jaxs_own_python_around_operations_is_theirs() -> None:
+    idle = {"exposed_dispatch_ms": 0.5, "exposed_other_ms": 5.0, "device_busy_ms": 4.5}
+    sure = missing_jit.check(dispatching(320, **idle, exposed_operations_ms=4.0)).gain
+    unsure = missing_jit.check(dispatching(320, **idle)).gain
+    assert sure is not None and unsure is not None
+    assert sure.speedup == unsure.speedup
+    assert sure.low > 1.2 > 1.05 > unsure.low
+
+
 def test_leaves_a_setting_to_the_check_of_debug_flags() -> None:
     setting = Setting(name="jax_disable_jit", value=True, origin="environment")
     outcome = missing_jit.check(replace(dispatching(300), settings=(setting,)))
@@ -70,7 +79,25 @@ def test_advice_for_a_script_is_a_decorator() -> None:
     seen = dispatching(300, other_places=())
     outcome = missing_jit.check(seen)
     assert_sound(outcome, seen)
-    assert outcome.fixes[0].change is None and "@jax.jit" in outcome.fixes[0].how
+    assert outcome.fixes[0].change == Change(step={"jitted": "whole"})
+    assert "@jax.jit" in outcome.fixes[0].how
+
+
+def test_a_function_that_was_seen_to_dispatch_is_named_and_tried() -> None:
+    eager = Eager(
+        function="Trainer.evaluate", file="/src/train.py", line=7, call_ms=30.0, share=0.4
+    )
+    seen = replace(dispatching(2), eager=replace(eager, is_saved=True))
+    outcome = missing_jit.check(seen)
+    assert_sound(outcome, seen)
+    assert outcome.kind == "hint" and "Trainer.evaluate() (src/train.py:7)" in outcome.summary
+    assert "def evaluate(" in outcome.fixes[0].how
+    alone = replace(seen, steps=None, eager=eager, not_measured={"steps": "none were seen"})
+    assert missing_jit.check(alone).kind == "hint"
+    all_of_it = replace(eager, share=1.0, why_not="it reads its loss")
+    lost = missing_jit.check(replace(alone, eager=all_of_it))
+    assert lost.kind == "issue" and lost.summary.endswith("not tried: it reads its loss")
+    assert lost.gain is not None and lost.gain.speedup == pytest.approx(2.0)
 
 
 def test_a_workload_that_is_jitted_already_gets_no_change() -> None:

@@ -173,8 +173,8 @@ def test_a_dense_layer_out_of_proportion_is_a_hint() -> None:
 
 
 def test_a_transformers_wide_layers_are_in_proportion() -> None:
-    widen = replace(DENSE, inputs=768, outputs=3072)
-    narrow = replace(DENSE, inputs=3072, outputs=768, line=9)
+    widen = replace(DENSE, inputs=768, outputs=3072, executed=12)
+    narrow = replace(DENSE, inputs=3072, outputs=768, line=9, executed=12)
     arguments = (weights(12, 768, 3072), weights(12, 3072, 768), weights(768, 768))
     seen = built(widen, narrow, replace(DENSE, flops=5e8), arguments=arguments)
     assert network.check(seen).kind == "ok"
@@ -213,14 +213,14 @@ def test_what_a_softmax_takes_is_told_by_the_operations_on_its_axis() -> None:
     assert outcome.gain.high == pytest.approx(10.0)
 
 
-@pytest.mark.parametrize(("depth", "kind"), [(20, "ok"), (21, "issue"), (62, "issue")])
+@pytest.mark.parametrize(("depth", "kind"), [(20, "ok"), (21, "hint"), (62, "issue")])
 def test_a_network_of_very_many_dense_layers_is_an_issue(depth: int, kind: str) -> None:
     layers = replace(DENSE, written=depth, executed=depth)
     seen = built(layers, arguments=(weights(512, 512),) * depth)
     seen = replace(seen, compiles=compiled(0.5))
     outcome = network.check(seen)
     assert outcome.kind == kind
-    if kind == "issue":
+    if kind != "ok":
         assert_sound(outcome, seen)
         assert outcome.summary.startswith(f"{depth} dense layers, one after another")
 
@@ -230,6 +230,17 @@ def test_the_same_dense_layers_written_again_are_no_depth(own: tuple[Argument, .
     """A derivative of a derivative of four layers, whose weights may lie in one array."""
     seen = built(replace(DENSE, written=32, executed=32), arguments=own)
     assert "one after another" not in network.check(replace(seen, compiles=compiled(0.5))).summary
+
+
+def test_layers_that_a_loop_takes_one_at_a_time_are_one_after_another() -> None:
+    """Beside a loop over pieces of the batch; as many networks beside each other are no depth."""
+    over_layers = Loop(trips=28, function="forward", file="/src/net.py", line=3)
+    over_pieces = Loop(trips=4, function="train", file="/src/net.py", line=9)
+    stacked = (weights(28, 512, 512),)
+    seen = built(replace(DENSE, executed=112), arguments=stacked, loops=(over_layers, over_pieces))
+    assert "28 dense layers, one after another" in network.check(seen).summary
+    beside = built(replace(DENSE, executed=4), arguments=stacked, loops=(over_pieces,))
+    assert "one after another" not in network.check(beside).summary
 
 
 def test_dense_layers_with_something_else_between_may_be_many() -> None:
@@ -253,15 +264,32 @@ def test_images_beyond_600_pixels_are_a_hint(shape: tuple[int, ...], kind: str) 
     assert network.check(built(CONVOLUTION, arguments=(image,))).kind == kind
 
 
-@pytest.mark.parametrize(("trips", "kind"), [(1000, "hint"), (1001, "hint"), (600, "ok")])
-def test_a_recurrence_over_the_whole_of_a_long_sequence_is_a_hint(trips: int, kind: str) -> None:
+@pytest.mark.parametrize(("trips", "kind"), [(1000, "issue"), (1001, "issue"), (600, "ok")])
+def test_a_recurrence_over_the_whole_of_a_long_sequence_is_an_issue(trips: int, kind: str) -> None:
     loop = Loop(trips=trips, function="over_time", file="/src/net.py", line=3)
     cell = replace(DENSE, executed=trips)
     seen = built(cell, arguments=(TOKENS,), loops=(loop,))
     outcome = network.check(seen)
     assert outcome.kind == kind
-    if kind == "hint":
+    if kind == "issue":
         assert_sound(outcome, seen)
+        assert "100% of the forward pass" in outcome.summary
+
+
+def test_a_recurrence_a_little_beyond_the_bound_is_a_hint() -> None:
+    loop = Loop(trips=510, function="over_time", file="/src/net.py", line=3)
+    tokens = replace(TOKENS, shape=(8, 510))
+    seen = built(replace(DENSE, executed=510), arguments=(tokens,), loops=(loop,))
+    assert network.check(seen).kind == "hint"
+
+
+def test_two_wide_layers_count_together_with_what_their_operations_take() -> None:
+    up = replace(DENSE, inputs=2000, outputs=3072, flops=6e9)
+    down = replace(DENSE, inputs=3072, outputs=4000, line=9, flops=3e9)
+    seen = built(up, down, CONVOLUTION, arguments=(weights(2000, 3072), weights(3072, 4000)))
+    outcome = network.check(seen)
+    assert_sound(outcome, seen)
+    assert outcome.kind == "issue" and "2000 by 3072 and 3072 by 4000" in outcome.summary
 
 
 def test_many_steps_of_training_in_one_scan_are_no_recurrence() -> None:
@@ -332,6 +360,24 @@ def test_sizes_that_miss_the_tiles_are_a_hint_on_accelerators(
 def test_layers_without_work_divide_by_nothing() -> None:
     seen = built(replace(CONVOLUTION, flops=0.0, kernel=(11, 11)), backend=None)
     assert network.check(seen).kind == "ok"
+
+
+@pytest.mark.parametrize("layers", [(), (DENSE,)])
+def test_a_program_that_was_not_read_to_its_end_is_not_called_well(
+    layers: tuple[Layer, ...],
+) -> None:
+    seen = built(*layers)
+    assert seen.program is not None
+    program = replace(seen.program, is_whole=False)
+    outcome = network.check(replace(seen, program=program, not_measured={"layers": "too many"}))
+    assert (outcome.kind, outcome.summary) == ("not-measured", "too many")
+
+
+def test_what_was_found_before_the_reading_ended_is_told() -> None:
+    seen = built(replace(CONVOLUTION, kernel=(11, 11)))
+    assert seen.program is not None
+    cut = replace(seen, program=replace(seen.program, is_whole=False))
+    assert network.check(cut).summary == network.check(seen).summary
 
 
 def test_finds_it_in_the_recorded_run() -> None:

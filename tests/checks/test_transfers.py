@@ -100,7 +100,7 @@ def test_new_data_has_to_be_handed_over_however_large_it_is() -> None:
     outcome = transfers.check(
         probed(batch, leaf("params", "state", "device", 20 * MIB), upload_ms=2.0)
     )
-    assert outcome.kind == "ok" and "200.0 MiB of them new data" in outcome.summary
+    assert outcome.kind == "ok" and "200 MiB of them new data" in outcome.summary
 
 
 def test_what_is_copied_in_microseconds_is_no_finding() -> None:

@@ -59,7 +59,7 @@ def test_arguments_for_what_takes_none(tmp_path: Path) -> None:
 
 
 def test_a_module_with_no_name_of_one() -> None:
-    assert "no name of a module" in sentence("check", "-m", "train.py/x")
+    assert "not the name of a module" in sentence("check", "-m", "train.py/x")
 
 
 def test_an_observation_of_another_version(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """`perfdoctor check` from end to end, on the sample workloads."""
 
 import json
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.command import SAMPLES, perfdoctor
+from tests.recorded import saved
 
 WORKLOADS = sorted(SAMPLES.glob("*.toml"))
 TRIED = (
@@ -116,3 +119,46 @@ def test_a_run_that_fails_is_no_verdict(tmp_path: Path) -> None:
     steps = next(c for c in report["checks"] if c["id"] == "etl")
     assert steps["outcome"] == "not-measured"
     assert "give it more steps" in steps["summary"]
+
+
+@pytest.fixture
+def with_broken_check(tmp_path: Path) -> dict[str, str]:
+    """An environment that has one more check, which can't be imported."""
+    (tmp_path / "pd_broken.py").write_text("1 / 0\n")
+    info = tmp_path / "pd_broken-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: pd_broken\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[perfdoctor.checks]\nthird = pd_broken\n")
+    return {"PYTHONPATH": str(tmp_path)}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "code"),
+    [
+        ("healthy", (), 3),
+        ("healthy", ("--exit-zero",), 3),
+        ("healthy", ("--ignore", "pd_broken"), 0),
+        ("slow_etl", (), 1),
+        ("slow_etl", ("--exit-zero",), 0),
+    ],
+)
+def test_a_check_that_crashed_leaves_no_verdict_if_nothing_else_is_found(
+    name: str, options: tuple[str, ...], code: int, with_broken_check: dict[str, str]
+) -> None:
+    answer = perfdoctor("check", str(saved(name)), *options, env=with_broken_check)
+    assert answer.returncode == code
+    assert ("pd_broken crashed" in answer.stdout) == (code == 3)
+
+
+def test_an_installation_without_checks_is_no_verdict() -> None:
+    program = (
+        "import sys, importlib.metadata as metadata\n"
+        "metadata.entry_points = lambda **_: []\n"
+        f"sys.argv = ['perfdoctor', 'check', {str(saved('healthy'))!r}]\n"
+        "from perfdoctor.cli import main\n"
+        "main()\n"
+    )
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (answer.returncode, answer.stdout) == (3, "")
+    assert answer.stderr.startswith("perfdoctor: no checks are installed: ")
+    assert answer.stderr.count("\n") == 1

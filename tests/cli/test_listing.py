@@ -10,8 +10,8 @@ from tests.command import perfdoctor
 def test_list_names_each_check_with_its_title() -> None:
     answer = perfdoctor("list")
     assert answer.returncode == 0
-    assert "etl" in answer.stdout
-    assert "The step waits for its data." in answer.stdout
+    (line,) = [each for each in answer.stdout.splitlines() if each.startswith("etl ")]
+    assert "The step waits for its data." in line  # one line a check, where nobody looks at it
 
 
 def test_explain_prints_the_documentation() -> None:

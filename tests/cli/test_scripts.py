@@ -95,7 +95,7 @@ def test_a_setting_made_in_code_is_tried_against_the_code(tmp_path: Path) -> Non
     report = json.loads(answer.stdout)
     first = report["findings"][0]
     assert first["check"] == "debug-flags"
-    assert first["fix"]["change"] == {"settings": {"jax_disable_jit": False}}
+    assert first["fix"]["change"]["settings"] == {"jax_disable_jit": False}
     assert first["gain"]["basis"] == "measured"
     assert first["gain"]["low"] > 1
 
@@ -104,7 +104,7 @@ def test_a_setting_made_in_code_is_tried_against_the_code(tmp_path: Path) -> Non
     ("arguments", "said"),
     [
         (("no_such.py",), "no_such.py: no such file; expected a Python script"),
-        (("-m", "not a module"), "-m not a module: no name of a module"),
+        (("-m", "not a module"), "-m not a module: not the name of a module"),
         (("train.sh",), "train.sh can't be examined; expected"),
     ],
 )

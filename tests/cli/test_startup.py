@@ -42,6 +42,12 @@ def test_nothing_heavy_is_imported(arguments: list[str], tmp_path: Path) -> None
     assert not HEAVY & loaded
 
 
+@pytest.mark.parametrize("arguments", [["list"], ["explain", "etl"]])
+def test_a_list_and_an_explanation_need_no_rich(arguments: list[str], tmp_path: Path) -> None:
+    loaded = modules_after(arguments, tmp_path)
+    assert not {"rich.console", "rich.table"} & loaded
+
+
 def test_a_whole_check_with_a_trial_never_imports_jax(tmp_path: Path) -> None:
     workload = tmp_path / "tiny.toml"
     workload.write_text(

@@ -36,7 +36,7 @@ from tests.saved import save
 TRAIN = """
 import sys, time
 from pathlib import Path
-from perfdoctor.processes import Ward
+from perfdoctor.processes import ProcessGroups
 from perfdoctor.targets import workload
 from perfdoctor.targets.reference import dataset
 from perfdoctor.targets.reference.loop import TrainingLoop
@@ -44,8 +44,8 @@ from perfdoctor.targets.reference.serving import Serving
 
 if __name__ == "__main__":
     plan, run_s = workload.read(Path(sys.argv[1])), float(sys.argv[2])
-    with Ward() as ward:
-        folder = dataset.ensure(plan, ward, print)
+    with ProcessGroups() as groups:
+        folder = dataset.ensure(plan, groups, print)
     if run_s == 0:  # from start to end
         TrainingLoop(plan, folder).run(plan.training.steps)
         sys.exit()

@@ -1,13 +1,15 @@
 """Ten scripts that were written after the checks were frozen, four faults in each: once through.
 
-python -m tests.clinic.fresh [NAME …]
+python -m tests.clinic.fresh ROUND [NAME …]
 
-Their author knew the ids of the checks, and neither perfdoctor's code nor the scripts on which it
-was tried. `fresh/cases.json` has the lines by which each fault differs from its healthy script, the
-environment, and which id is to come first. Each is run by itself first: its last line tells how
-long its steps took; a fault's truth is that of the healthy script, run before and after the faulty
-ones, over its own. Then each is examined by the default command, once, and the table is printed as
-it came out.
+ROUND is `first` or `second`, a folder of `fresh`: scripts that were examined once are known, and
+the next ten are to be written by somebody else. Their authors knew the ids of the checks, and
+neither perfdoctor's code nor the scripts on which it was tried. `cases.json` there has the lines by
+which each fault differs from its healthy script, the environment, and which id is to come first;
+`truth.json`, if it is there, what faults cost when their author tried them, in one short run each.
+Else each is run by itself first: its last line tells how long its steps took; a fault's truth is
+that of the healthy script, run before and after the faulty ones, over its own. Then each is
+examined by the default command, once, and the table is printed as it came out.
 """
 
 import json
@@ -26,26 +28,26 @@ from tests.clinic.ward import line, summary
 from tests.saved import save
 
 FOLDER = Path(__file__).parent / "fresh"
+KEPT_AS = {"first": "fresh", "second": "fresh_second"}
+"""The names of their results."""
 ENDED = re.compile(r"^done (\d+) steps in ([0-9.eE+-]+) s$", re.MULTILINE)
-FIRST_STEPS, TRUTH_S = 40, 3.0
-"""Of the healthy script: to learn its rate; and for how long it is timed then, in so many steps as
-the faulty ones make."""
-FEWEST_STEPS = 100
-"""What compiles again does so every 40 steps at most."""
+FIRST_STEPS, TRUTH_S = 60, 3.0
+"""To learn a script's rate, which is all where they take longer than the second; what compiles
+again does so every 40 steps at most."""
 LIMIT_S = 240.0
 UNSCORED = ("batch-size", "network", "shared-model", "memory", "idle-devices")
 """Their fixes change what a step is, or nothing about its speed."""
 
 
-def cases() -> list[dict[str, Any]]:
+def cases(folder: Path) -> list[dict[str, Any]]:
     """As their author has written them down."""
-    found: list[dict[str, Any]] = json.loads((FOLDER / "cases.json").read_text())
-    return found
+    found: list[dict[str, Any]] = json.loads((folder / "cases.json").read_text())
+    return [case | {"folder": folder} for case in found]
 
 
 def written(case: dict[str, Any], folder: Path) -> Path:
     """The script of a case, as a file of its own."""
-    text = (FOLDER / f"{case['name']}.py").read_text()
+    text = (case["folder"] / f"{case['name']}.py").read_text()
     for old, new in case["edits"]:
         assert text.count(old) == 1, named(case)
         text = text.replace(old, new)
@@ -85,14 +87,20 @@ def rate(case: dict[str, Any], steps: int) -> float:
     return float(made) / float(seconds)
 
 
+def rate_of(case: dict[str, Any]) -> float:
+    """In as many steps as take TRUTH_S, and the first ones at least."""
+    first = rate(case, FIRST_STEPS)
+    steps = round(TRUTH_S * first) if math.isfinite(first) else 0
+    return rate(case, steps) if steps > FIRST_STEPS else first
+
+
 def truths(group: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:
     """Of the cases of one script, by how many times slower than the healthy one they are."""
     [healthy] = [case for case in group if not case["expect"]]
     faulty = [case for case in group if case["expect"]]
-    steps = max(FEWEST_STEPS, round(TRUTH_S * rate(healthy, FIRST_STEPS)))
-    before = rate(healthy, steps)
-    rates = {named(case): rate(case, steps) for case in faulty}
-    usual = math.sqrt(before * rate(healthy, steps))
+    before = rate_of(healthy)
+    rates = {named(case): rate_of(case) for case in faulty}
+    usual = math.sqrt(before * rate_of(healthy))
     return {named(healthy): {"rate": usual}} | {
         name: {"rate": each, "speedup": usual / each} for name, each in rates.items()
     }
@@ -140,18 +148,21 @@ def examined(case: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """All, or those that are named."""
-    chosen = [each for each in cases() if not sys.argv[1:] or each["name"] in sys.argv[1:]]
-    truth: dict[str, dict[str, float]] = {}
+    """All of a round, or those that are named."""
+    which, *names = sys.argv[1:]
+    chosen = [each for each in cases(FOLDER / which) if not names or each["name"] in names]
+    known = FOLDER / which / "truth.json"
+    truth: dict[str, dict[str, float]] = json.loads(known.read_text()) if known.exists() else {}
+    rows: list[dict[str, Any]] = []
     for name in dict.fromkeys(case["name"] for case in chosen):
-        truth |= truths([case for case in chosen if case["name"] == name])
-        print({each: told for each, told in truth.items() if each.startswith(name)}, flush=True)
-    rows = []
-    for case in chosen:
-        rows.append(examined(case))
-        print(line(rows[-1], truth[named(case)]), flush=True)
-    lines = [line(row, truth[row["case"]]) for row in rows] + ["", *summary(rows, truth)]
-    save("fresh", lines, {"truth": truth, "rows": rows})
+        group = [case for case in chosen if case["name"] == name]
+        if any(named(case) not in truth for case in group):
+            truth |= truths(group)
+        for case in group:
+            rows.append(examined(case))
+            print(line(rows[-1], truth[named(case)]), flush=True)
+        lines = [line(row, truth[row["case"]]) for row in rows] + ["", *summary(rows, truth)]
+        save(KEPT_AS[which], lines, {"truth": truth, "rows": rows}, shown=len(rows) == len(chosen))
 
 
 if __name__ == "__main__":

@@ -4,16 +4,14 @@ python -m tests.clinic.replay [NAME …]
 
 The scripts are the styles of tests/clinic/patients and those of the ward, which lies in $WARD
 (../shared/ward if not told). By hand were written: the roles of all arguments (roles.toml), and a
-loop of each script's step with nothing on the host (tests/clinic/loops), which is timed before the
-replay and after it. A row has: whether all roles are right, what the step takes by the loop and
-alone, what it takes in the script and emulated. Rows of earlier runs are kept.
+loop of each script's step with nothing on the host (tests/clinic/loops), which is timed in turn
+with the captured step, slice by slice. A row has: whether all roles are right, what the step takes
+by the loop and alone, what it takes in the script and emulated. Rows of earlier runs are kept.
 """
 
 import json
-import math
 import os
 import re
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,12 +20,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
+from subprocess import PIPE, Popen
 from typing import Any
 
+import msgspec
+
 from perfdoctor.observe.session import observe
-from perfdoctor.processes import Ward
-from perfdoctor.replay.replay import Replay
+from perfdoctor.processes import ProcessGroups
+from perfdoctor.replay.conditions import alone
+from perfdoctor.replay.process import ReplayProcess
+from perfdoctor.replay.replay import Replay, a_step_ms
 from perfdoctor.schema.calls import Leaf, StepCalls
+from perfdoctor.schema.capture import AS_IT_IS, MANIFEST, Capture
+from perfdoctor.schema.fix import Change
 from perfdoctor.schema.launch import Launch
 from perfdoctor.schema.observation import Target
 from perfdoctor.trials.live import WorkerEnded
@@ -39,6 +44,9 @@ NAME = "replay"
 RESULTS = Path(__file__).parent / "results" / f"{NAME}.json"
 ROLES = Path(__file__).parent / "roles.toml"
 LIMIT_S = 60.0
+ROUNDS, SLICE_S = 15, 0.3
+"""Slices of the captured step, and of the loop written by hand, in turns; seconds of each."""
+STEP = re.compile(r"step_ms=([\d.]+)")
 OF_THE_WARD = "ward_"
 
 
@@ -92,37 +100,48 @@ def launch_of(name: str, folder: Path) -> Launch:
     )
 
 
-def loop_ms(name: str) -> float:
-    """By the hand-written loop, in a process of its own."""
+def in_turns(name: str, groups: ProcessGroups, launch: Launch, folder: Path) -> tuple[float, float]:
+    """What a step takes in milliseconds, by the hand-written loop and alone; medians of slices of
+    the two in turns, each in a process of its own.
+    """
+    capture = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Capture)
+    captured = ReplayProcess(groups, launch.env, folder, capture, Change())
+    until, steps = time.monotonic() + LIMIT_S, []
     command = [sys.executable, "-m", "tests.clinic.loops", name]
-    answer = subprocess.run(command, capture_output=True, text=True, check=True)
-    found = re.search(r"step_ms=([\d.]+)", answer.stdout)
-    assert found is not None, answer.stdout
-    return float(found[1])
+    with Popen(command, stdin=PIPE, stdout=PIPE, text=True) as by_hand:
+        assert by_hand.stdin is not None and by_hand.stdout is not None
+        for _ in range(1 + ROUNDS):
+            by_hand.stdin.write(f"{SLICE_S}\n")
+            by_hand.stdin.flush()
+            told = STEP.search(by_hand.stdout.readline())
+            if told is None:
+                raise WorkerEnded("the loop that was written by hand has ended")
+            ran = captured.run(alone(AS_IT_IS), SLICE_S, until)
+            steps.append((float(told[1]), a_step_ms(ran)))
+        by_hand.stdin.close()
+    loop, replayed = zip(*steps[1:], strict=True)
+    return median(loop), median(replayed)
 
 
 def examined(name: str, known: Mapping[str, Any]) -> Row:
     """One script: observed, captured, replayed."""
     start = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder, Ward() as ward:
-        launch, capture = launch_of(name, Path(folder)), ward.folder()
+    with tempfile.TemporaryDirectory() as folder, ProcessGroups() as groups:
+        launch, capture = launch_of(name, Path(folder)), groups.folder()
         target = Target(kind="script", name=name)
-        observation = observe(target, launch, ward, LIMIT_S, lambda text: None, capture)
+        observation = observe(target, launch, groups, LIMIT_S, lambda text: None, capture)
         calls = observation.calls
         if calls is None:
             return Row(name, (observation.not_measured.get("calls", "no calls"),))
         wrong, count = wrong_roles(calls, known), sum(len(each.leaves) for each in calls.calls)
-        before = loop_ms(name)
         try:
-            with Replay(ward, launch.env, capture, lambda text: None) as replay:
-                alone = replay.told(observation, time.monotonic() + LIMIT_S)
+            with Replay(groups, launch.env, capture, lambda text: None) as replay:
+                emulated_ms = replay.told(observation, time.monotonic() + LIMIT_S).emulated_ms
+            by_hand_ms, alone_ms = in_turns(name, groups, launch, capture)
         except WorkerEnded as error:
-            return Row(name, (*wrong, str(error)), count, before, None, calls.time_ms)
-    by_hand = math.sqrt(before * loop_ms(name))
+            return Row(name, (*wrong, str(error)), count, observed_ms=calls.time_ms)
     seconds = round(time.monotonic() - start, 1)
-    return Row(
-        name, wrong, count, by_hand, alone.alone_ms, calls.time_ms, alone.emulated_ms, seconds
-    )
+    return Row(name, wrong, count, by_hand_ms, alone_ms, calls.time_ms, emulated_ms, seconds)
 
 
 def wrong_roles(calls: StepCalls, known: Mapping[str, Any]) -> tuple[str, ...]:

@@ -92,7 +92,8 @@ def main() -> None:
     )
     lines = [line(row, truths.get(row["case"], {})) for row in rows]
     sys.argv[1:] = ["RESULTS", "TRUTH", commit]  # their folders are nobody's business
-    save("ward", [heading, *lines, "", *summary(rows, truths)], {"rows": rows, "commit": commit})
+    table = [heading, *lines, "", *summary(rows, truths)]
+    save("ward", table, {"rows": rows, "commit": commit}, measured=commit)
 
 
 if __name__ == "__main__":

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from perfdoctor.injection import calls
 from perfdoctor.injection.bootstrap import (
-    STOP,
     AfterImport,
     in_one_line,
     leave_ours_out,
     stopped,
     without_ours,
 )
+from perfdoctor.protocol import STOP
 from tests.command import ROOT
 
 NAME = "perfdoctor_test_module"

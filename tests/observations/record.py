@@ -1,4 +1,4 @@
-"""Records the healthy sample on machines of other shapes, for the tests of the checks.
+"""Records the healthy sample on machines of other shapes, and a script, for the tests.
 
 python -m tests.observations.record [SHAPE …]
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.command import SAMPLES
 from tests.recorded import saved
 
-SHAPES = ("healthy", "one_core", "little_memory", "two_devices")
+SHAPES = ("healthy", "one_core", "little_memory", "two_devices", "several_causes")
 MEMORY_GROUP = Path("/sys/fs/cgroup/memory/perfdoctor-record")
 MEMORY_LIMIT_BYTES = 1200 * 2**20
 TWO_DEVICES = """
@@ -41,9 +41,9 @@ def little_memory() -> Iterator[list[str]]:
         MEMORY_GROUP.rmdir()
 
 
-def record(name: str, prefix: list[str], workload: Path, *options: str) -> None:
+def record(name: str, prefix: list[str], target: Path, *options: str) -> None:
     """One observation."""
-    command = [sys.executable, "-m", "perfdoctor", "check", str(workload)]
+    command = [sys.executable, "-m", "perfdoctor", "check", str(target)]
     command += ["--save-observation", str(saved(name)), *options]
     print(name, flush=True)
     answer = subprocess.run([*prefix, *command], capture_output=True, text=True)
@@ -51,7 +51,7 @@ def record(name: str, prefix: list[str], workload: Path, *options: str) -> None:
 
 
 def shape(name: str) -> None:
-    """The healthy sample on a machine of another shape."""
+    """The healthy sample on a machine of another shape, or the script."""
     healthy = SAMPLES / "healthy.toml"
     if name == "one_core":
         record(name, ["taskset", "-c", "0"], healthy, "--no-try-fixes")
@@ -60,6 +60,8 @@ def shape(name: str) -> None:
             record(name, prefix, healthy, "--no-try-fixes")
     elif name == "healthy":
         record(name, [], healthy)
+    elif name == "several_causes":
+        record(name, [], Path(__file__).parent / f"{name}.py", "--try-fixes")
     elif name == "two_devices":
         with tempfile.TemporaryDirectory() as folder:
             workload = Path(folder) / "two_devices.toml"

@@ -5,7 +5,7 @@ import pytest
 
 from perfdoctor.observe.host import host
 from perfdoctor.observe.machine import machine, unobserved
-from perfdoctor.processes import Ward
+from perfdoctor.processes import ProcessGroups
 from perfdoctor.schema.observation import OF_THE_RUN, Observation
 
 
@@ -38,15 +38,15 @@ def test_it_can_be_kept_and_read_back(seen: Observation) -> None:
 
 
 def test_the_machine_knows_its_devices(seen: Observation) -> None:
-    with Ward() as ward:
-        found = machine(ward, 60.0)
+    with ProcessGroups() as groups:
+        found = machine(groups, 60.0)
     assert found.failure is None
     assert found.backend is not None and found.backend.devices
     assert found.host.cpu_model == seen.host.cpu_model
 
 
 def test_a_jax_that_does_not_answer_in_time_is_a_failure() -> None:
-    with Ward() as ward:
-        found = machine(ward, 0.01)
+    with ProcessGroups() as groups:
+        found = machine(groups, 0.01)
     assert found.backend is None
     assert found.failure is not None and found.failure.kind == "hung"

@@ -9,7 +9,7 @@ import msgspec
 import psutil
 import pytest
 
-from perfdoctor.processes import Ward
+from perfdoctor.processes import ProcessGroups
 from perfdoctor.replay import process as module
 from perfdoctor.replay.process import ReplayProcess
 from perfdoctor.schema.capture import AS_IT_IS, Capture, Conditions
@@ -27,28 +27,30 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Captured:
 
 
 @pytest.fixture
-def ward() -> Iterator[Ward]:
+def groups() -> Iterator[ProcessGroups]:
     """Of which nothing is left when the test is over."""
-    with Ward() as ward:
-        yield ward
-        assert (ward._children, ward._folders) == ([], [])
+    with ProcessGroups() as groups:
+        yield groups
+        assert (groups._children, groups._folders) == ([], [])
 
 
-def started(ward: Ward, found: Captured, change: Change | None = None, **env: str) -> ReplayProcess:
+def started(
+    groups: ProcessGroups, found: Captured, change: Change | None = None, **env: str
+) -> ReplayProcess:
     known = {**os.environ, **env}
-    return ReplayProcess(ward, known, found.folder, found.capture, change or Change())
+    return ReplayProcess(groups, known, found.folder, found.capture, change or Change())
 
 
-def test_it_answers_each_order(ward: Ward, trained: Captured) -> None:
-    with started(ward, trained) as process:
+def test_it_answers_each_order(groups: ProcessGroups, trained: Captured) -> None:
+    with started(groups, trained) as process:
         for conditions in (AS_SEEN, Conditions(sleep_ms=(2.0,)), AS_SEEN):
             answer = process.run(conditions, 0.05, soon())
             assert answer.steps >= 1 and answer.wall_s > 0
         assert answer.failure is None
 
 
-def test_it_takes_no_time_between_orders(ward: Ward, trained: Captured) -> None:
-    with started(ward, trained) as process:
+def test_it_takes_no_time_between_orders(groups: ProcessGroups, trained: Captured) -> None:
+    with started(groups, trained) as process:
         process.run(AS_SEEN, 0.05, soon())
         child = psutil.Process(process._child.pid)
         before = child.cpu_times()
@@ -58,7 +60,7 @@ def test_it_takes_no_time_between_orders(ward: Ward, trained: Captured) -> None:
 
 
 def test_what_it_can_not_do_is_told_and_it_lives_on(
-    ward: Ward, trained: Captured, tmp_path: Path
+    groups: ProcessGroups, trained: Captured, tmp_path: Path
 ) -> None:
     (call,) = trained.capture.calls
     lacking = msgspec.structs.replace(
@@ -66,14 +68,16 @@ def test_what_it_can_not_do_is_told_and_it_lives_on(
         calls=(msgspec.structs.replace(call, programs={AS_IT_IS: "none.bin"}),),
     )
     (tmp_path / "capture.json").write_bytes(msgspec.json.encode(lacking))
-    with ReplayProcess(ward, dict(os.environ), tmp_path, lacking, Change()) as process:
+    with ReplayProcess(groups, dict(os.environ), tmp_path, lacking, Change()) as process:
         for _ in range(2):
             with pytest.raises(WorkerEnded, match=r"FileNotFoundError: .*none\.bin"):
                 process.run(AS_SEEN, 0.05, soon())
 
 
-def test_when_the_budget_ends_before_its_step_it_is_given_up(ward: Ward, trained: Captured) -> None:
-    with started(ward, trained) as process:
+def test_when_the_budget_ends_before_its_step_it_is_given_up(
+    groups: ProcessGroups, trained: Captured
+) -> None:
+    with started(groups, trained) as process:
         process.run(AS_SEEN, 0.05, soon())
         with pytest.raises(OutOfTime, match="before its step could be replayed"):
             process.run(FOR_EVER, 0.05, time.monotonic() + 0.2)
@@ -81,9 +85,9 @@ def test_when_the_budget_ends_before_its_step_it_is_given_up(ward: Ward, trained
     assert not child.is_running()
 
 
-def test_one_that_aborts_says_why(ward: Ward, trained: Captured) -> None:
+def test_one_that_aborts_says_why(groups: ProcessGroups, trained: Captured) -> None:
     with (
-        started(ward, trained, XLA_FLAGS="--no_such_flag=1") as process,
+        started(groups, trained, XLA_FLAGS="--no_such_flag=1") as process,
         pytest.raises(WorkerEnded, match=r"no_such_flag|status -6"),
     ):
         process.run(AS_SEEN, 0.05, soon())
@@ -100,20 +104,20 @@ def test_one_that_aborts_says_why(ward: Ward, trained: Captured) -> None:
     ],
 )
 def test_however_it_ends_is_said(
-    ward: Ward, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, said: str
+    groups: ProcessGroups, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, said: str
 ) -> None:
     (tmp_path / "broken.py").write_text(f"import os, sys, time\nsys.stdin.readline()\n{end}\n")
     monkeypatch.setattr(module, "MODULE", "broken")
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
     nothing = Capture(calls=(), settings={}, env={})
-    with ReplayProcess(ward, env, tmp_path, nothing, Change()) as process:
+    with ReplayProcess(groups, env, tmp_path, nothing, Change()) as process:
         with pytest.raises(WorkerEnded) as raised:
             process.run(AS_SEEN, 0.05, soon())
         assert str(raised.value).startswith(said)
 
 
-def test_one_that_is_gone_takes_no_more_orders(ward: Ward, trained: Captured) -> None:
-    with started(ward, trained) as process:
+def test_one_that_is_gone_takes_no_more_orders(groups: ProcessGroups, trained: Captured) -> None:
+    with started(groups, trained) as process:
         process._child.kill()
         process._child.wait()
         for _ in range(2):
@@ -123,22 +127,22 @@ def test_one_that_is_gone_takes_no_more_orders(ward: Ward, trained: Captured) ->
 
 
 def test_it_has_the_scripts_environment_and_that_of_the_change(
-    ward: Ward, trained: Captured
+    groups: ProcessGroups, trained: Captured
 ) -> None:
     then = msgspec.structs.replace(
         trained.capture, env={"TF_TEST_MADE": "1"}, unset=("TF_TEST_GONE",)
     )
     change = Change(env={"TF_TEST_CHANGED": "2"})
     env = {**os.environ, "TF_TEST_GONE": "3", "TF_TEST_KEPT": "4"}
-    with ReplayProcess(ward, env, trained.folder, then, change) as process:
+    with ReplayProcess(groups, env, trained.folder, then, change) as process:
         process.run(AS_SEEN, 0.05, soon())
         seen = psutil.Process(process._child.pid).environ()
     found = {name: value for name, value in seen.items() if name.startswith("TF_TEST_")}
     assert found == {"TF_TEST_MADE": "1", "TF_TEST_CHANGED": "2", "TF_TEST_KEPT": "4"}
 
 
-def test_it_runs_on_the_cores_of_the_change(ward: Ward, trained: Captured) -> None:
+def test_it_runs_on_the_cores_of_the_change(groups: ProcessGroups, trained: Captured) -> None:
     core = min(os.sched_getaffinity(0))
-    with started(ward, trained, Change(cores=(core,))) as process:
+    with started(groups, trained, Change(cores=(core,))) as process:
         process.run(AS_SEEN, 0.05, soon())
         assert os.sched_getaffinity(process._child.pid) == {core}

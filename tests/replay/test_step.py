@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from perfdoctor.observe.agent import capture as capturing
+from perfdoctor.observe.agent import values
 from perfdoctor.replay.step import Step, made, taker
 from perfdoctor.schema.capture import Conditions, SavedLeaf
 from tests.replay.captured import (
@@ -122,7 +122,7 @@ def test_the_batch_of_the_captured_step_is_used_in_each(tmp_path: Path) -> None:
 
 
 def test_values_without_room_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(capturing, "LIMIT_BYTES", 0)
+    monkeypatch.setattr(values, "LIMIT_BYTES", 0)
     found = captured(new_batches, tmp_path)
     assert found.capture.made == ("params", "batch")
     assert [file.suffix for file in tmp_path.iterdir()].count(".raw") == 0

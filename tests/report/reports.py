@@ -1,26 +1,31 @@
-"""Reports of recorded observations, and their golden text.
-
-`python -m tests.report.reports` writes the golden files anew; look at what changed before you
-commit it.
-"""
+"""Reports of recorded observations, and the text that is expected of them (see tests/golden.py)."""
 
 import math
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from perfdoctor.catalogue import checks, chosen
 from perfdoctor.doctor import diagnosed
+from perfdoctor.report.formats import rendered
+from perfdoctor.report.locations import every_place, located, resolved
+from perfdoctor.report.screen import Detail, Screen
 from perfdoctor.report.terminal import render
 from perfdoctor.schema.fix import Change, Fix, Tried
 from perfdoctor.schema.observation import Observation
-from perfdoctor.schema.report import Report, ReportTarget
+from perfdoctor.schema.report import CheckResult, Report, ReportTarget
 from perfdoctor.schema.run import Failure
 from perfdoctor_checks import etl, gc
-from tests.recorded import recorded
+from tests.command import ROOT
+from tests.recorded import FOLDER, recorded
 
 GOLDEN = Path(__file__).parent / "golden"
+RECORDED = sorted(file.stem for file in FOLDER.glob("*.json"))
+"""The names of all recorded Observations."""
+OURS = [file.relative_to(ROOT).as_posix() for file in ROOT.glob("perfdoctor/targets/**/*.py")]
+"""The files of this repository that the recorded runs were running."""
 SEVEN = ("avx", "backend", "batch-size", "competing-processes", "dtype", "etl", "gc")
 """Named, so that a new check does not change the golden files."""
 
@@ -31,6 +36,26 @@ def report_of(observation: Observation) -> Report:
     target = ReportTarget(kind="observation", name=name, args=())
     report = diagnosed(observation, chosen(checks(), SEVEN, ()), 0.05, target)
     return replace(report, perfdoctor="0.1.0", created="2026-11-21T07:00:00Z")
+
+
+@cache
+def of_recorded(name: str) -> Report:
+    """The report of a recorded Observation, by all checks, with the lines of this repository."""
+    target = ReportTarget(kind="observation", name=f"{name}.json", args=())
+    report = diagnosed(recorded(name), checks(), 0.05, target)
+    report = located(report, resolved(every_place(report), OURS, ROOT.name, target.name))
+    return replace(report, perfdoctor="0.1.0", created="2026-11-21T07:00:00Z")
+
+
+def many(count: int) -> Report:
+    """A report with so many findings, each with all that it may have."""
+    report = measured()
+    first = report.findings[0]
+    findings = tuple(replace(first, check=f"check-{n}", rank=n) for n in range(1, count + 1))
+    results = tuple(
+        CheckResult(id=each.check, outcome="issue", summary=each.summary) for each in findings
+    )
+    return replace(report, findings=findings, checks=results)
 
 
 def tried(check: str, fix: Fix, *speedups: float) -> Tried:
@@ -103,12 +128,11 @@ REPORTS: dict[str, Callable[[], Report]] = {
 def golden_texts() -> dict[str, str]:
     """File names and what must stand in them."""
     texts = {f"{name}.txt": render(make()) for name, make in REPORTS.items()}
-    texts["measured_narrow.txt"] = render(measured(), width=60)
-    texts["disproved_verbose.txt"] = render(disproved(), verbose=True)
+    texts["measured_narrow.txt"] = render(measured(), Screen(width=60))
+    texts["measured_wide.txt"] = render(measured(), Screen(width=200))
+    texts["disproved_verbose.txt"] = render(disproved(), Screen(detail=Detail.verbose))
+    texts["measured_quiet.txt"] = render(measured(), Screen(detail=Detail.quiet))
+    for name in RECORDED:
+        for format, ending in (("terminal", "txt"), ("markdown", "md")):
+            texts[f"recorded/{name}.{ending}"] = rendered(of_recorded(name), format)
     return texts
-
-
-if __name__ == "__main__":
-    GOLDEN.mkdir(exist_ok=True)
-    for file, text in golden_texts().items():
-        (GOLDEN / file).write_text(text, encoding="utf-8")

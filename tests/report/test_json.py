@@ -84,6 +84,12 @@ def test_the_report_has_exactly_these_keys(make: Callable[[], Report]) -> None:
         "findings",
         "combined_gain",
         "checks",
+        "timeline",
+        "memory",
+        "tried",
+        "sweeps",
+        "layers",
+        "sources",
     ]
     assert raw["schema"] == "perfdoctor.report/1"
     assert raw["created"].endswith("Z")
@@ -127,7 +133,7 @@ def test_the_findings(make: Callable[[], Report]) -> None:
     for finding in findings:
         assert set(finding) == {
             *("check", "rank", "summary", "evidence", "fix"),
-            *("gain", "remaining_gain"),
+            *("gain", "remaining_gain", "location", "documentation"),
         }
         for name in ("gain", "remaining_gain"):
             if finding[name] is not None:

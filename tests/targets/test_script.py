@@ -53,6 +53,6 @@ def test_a_script_that_may_not_be_read_is_refused(
 
 @pytest.mark.parametrize("name", ["", "train.", ".train", "a..b", "train.py/x", "a b", "-c", "1a"])
 def test_what_is_no_name_of_a_module_is_refused(name: str) -> None:
-    with pytest.raises(UsageError, match="no name of a module") as caught:
+    with pytest.raises(UsageError, match="not the name of a module") as caught:
         module(name, ())
     assert len(str(caught.value).splitlines()) == 1

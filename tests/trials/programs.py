@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from perfdoctor.processes import Ward
+from perfdoctor.processes import ProcessGroups
 from perfdoctor.schema.fix import Change
 from perfdoctor.schema.launch import Launch
 from perfdoctor.trials.live import WorkerEnded
@@ -40,20 +40,20 @@ from pathlib import Path
 from perfdoctor.counters import COMPILES, SAMPLES, STEPS, opened, rest, steps
 
 what, *arguments, _, folder = sys.argv[1:]
-tally = opened(Path(folder), STEPS)
+counters = opened(Path(folder), STEPS)
 
 def train(step_s=0.001, samples=8, until_step=10**9, compile_every=10**9):
-    tally[SAMPLES] = int(samples)
+    counters[SAMPLES] = int(samples)
     while True:
-        for number in steps(tally):
+        for number in steps(counters):
             if number >= int(until_step):
                 sys.exit("worn out")
-            tally[COMPILES] += number % int(compile_every) == 0
+            counters[COMPILES] += number % int(compile_every) == 0
             time.sleep(float(step_s))
-        rest(tally)
+        rest(counters)
 
 def hang():
-    next(steps(tally))
+    next(steps(counters))
     time.sleep(10**6)
 
 def breed(file):
@@ -79,7 +79,7 @@ class Place:
 
     def scripted(
         self,
-        ward: Ward,
+        groups: ProcessGroups,
         program: str,
         change: Change | None = None,
         function: str = "step",
@@ -88,12 +88,14 @@ class Place:
     ) -> Worker:
         """A script whose calls are counted."""
         attach = calls_of(function, change or Change())
-        return Worker(ward, self.launch(program, **env), attach, soon(), stride=stride)
+        return Worker(groups, self.launch(program, **env), attach, soon(), stride=stride)
 
-    def own(self, ward: Ward, what: str, *arguments: object, until: float | None = None) -> Worker:
+    def own(
+        self, groups: ProcessGroups, what: str, *arguments: object, until: float | None = None
+    ) -> Worker:
         """A program that counts its steps itself."""
         launch = self.launch(COUNTING, what, *map(str, arguments))
-        return Worker(ward, launch, own_steps, until or soon(), tells_steps=True)
+        return Worker(groups, launch, own_steps, until or soon(), tells_steps=True)
 
     def left(self) -> list[str]:
         """The programs that still live."""
@@ -109,7 +111,7 @@ def soon() -> float:
 def await_calls(worker: Worker, calls: int) -> None:
     """Until it has made so many."""
     until = soon()
-    while worker.tally.calls < calls:
+    while worker.counters.calls < calls:
         worker.check()
         assert time.monotonic() < until
         time.sleep(0.02)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from perfdoctor.counters import COMPILES, EVERY, FIRST, STEPS
-from perfdoctor.trials.tally import Tally
+from perfdoctor.trials.shared_counters import SharedCounters
 
 BEGIN = """
 import gc, json, os, sys
@@ -20,7 +20,7 @@ from perfdoctor.trials.inside import attach
 
 attach(jax, json.loads(sys.argv[1]))
 
-def calls(name="tally"):
+def calls(name="counters"):
     with open(os.path.join(sys.argv[2], name), "rb") as file:
         return int.from_bytes(file.read(8), "little")
 
@@ -33,7 +33,7 @@ ORDERS = {"function": "step", "settings": {}, "freeze": False, "skip_collect": F
 def ran(folder: Path, program: str, **orders: Any) -> list[Any]:
     """What a program shows, with us inside it from the import of jax on."""
     for name in (STEPS, EVERY):
-        Tally(folder / name)
+        SharedCounters(folder / name)
     order = json.dumps({**ORDERS, "folder": str(folder), **orders})
     answer = subprocess.run(
         [sys.executable, "-c", BEGIN + program, order, str(folder)],
@@ -88,7 +88,7 @@ def step(x): return x + 1
 @jax.jit
 def evaluate(x): return x + 1
 steps = jax.jit(lambda x: x + 1)
-show(float(step(evaluate(steps(jnp.zeros(()))))), calls(), calls("tally-of-all"))
+show(float(step(evaluate(steps(jnp.zeros(()))))), calls(), calls("counters-of-all"))
 """
     assert ran(tmp_path, program) == [3.0, 1, 3]
 
@@ -104,7 +104,7 @@ try:
     step("no number")
 except TypeError:
     inner(1.0)
-show(float(step(1.0)), calls(), calls("tally-of-all"))
+show(float(step(1.0)), calls(), calls("counters-of-all"))
 """
     assert ran(tmp_path, program) == [3.0, 6, 7]
 
@@ -118,7 +118,7 @@ step(1.0)
 threads = [threading.Thread(target=step, args=(1.0,)) for _ in range(3)]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
-show(calls("tally-of-all") >= 2)
+show(calls("counters-of-all") >= 2)
 """
     assert ran(tmp_path, program) == [True]
 
@@ -169,7 +169,7 @@ show(calls())
 """
     before = time.monotonic_ns()
     assert ran(tmp_path, program) == [3]
-    numbers = memoryview((tmp_path / "tally").read_bytes()).cast("q").tolist()
+    numbers = memoryview((tmp_path / "counters").read_bytes()).cast("q").tolist()
     assert numbers[COMPILES] >= 2
     instants = numbers[FIRST : FIRST + 3]
     assert before < instants[0] < instants[1] < instants[2] < time.monotonic_ns()
@@ -178,13 +178,13 @@ show(calls())
 PAUSED = """
 import mmap
 from perfdoctor.counters import COMPILING_NS, FIRST_PAUSE, PAUSES
-with open(os.path.join(sys.argv[2], "tally"), "r+b") as file:
-    tally = memoryview(mmap.mmap(file.fileno(), 0)).cast("q")
+with open(os.path.join(sys.argv[2], "counters"), "r+b") as file:
+    counters = memoryview(mmap.mmap(file.fileno(), 0)).cast("q")
 jax.jit(lambda x: x + 1)(1.0)
-before = tally[COMPILING_NS]
-tally[FIRST_PAUSE + 1], tally[PAUSES] = 2**62, 1
+before = counters[COMPILING_NS]
+counters[FIRST_PAUSE + 1], counters[PAUSES] = 2**62, 1
 jax.jit(lambda x: x + 2)(1.0)
-show(before, tally[COMPILING_NS] - before)
+show(before, counters[COMPILING_NS] - before)
 """
 
 
@@ -195,9 +195,9 @@ def test_what_is_compiled_takes_no_time_while_the_script_is_paused(tmp_path: Pat
 
 RESTING = """
 import mmap, threading, time
-from perfdoctor.trials.tally import Tally
+from perfdoctor.trials.shared_counters import SharedCounters
 
-class Asker(Tally):
+class Asker(SharedCounters):
     def __init__(self, file):
         with open(file, "r+b") as shared:
             self._numbers = memoryview(mmap.mmap(shared.fileno(), 0)).cast("q")
@@ -208,14 +208,14 @@ def step(x):
     return x
 
 def ask():
-    wanted = tally.calls + AHEAD
-    tally.ask_to_rest(wanted)
-    while not tally.rests_since_ns: time.sleep(0.001)
-    seen.append([tally.calls >= wanted, all(each.is_ready() for each in jax.live_arrays())])
-    tally.let_go_on()
+    wanted = counters.calls + AHEAD
+    counters.ask_to_rest(wanted)
+    while not counters.rests_since_ns: time.sleep(0.001)
+    seen.append([counters.calls >= wanted, all(each.is_ready() for each in jax.live_arrays())])
+    counters.let_go_on()
 
 x = step(jnp.ones((400, 400)))
-seen, tally = [], Asker(os.path.join(sys.argv[2], NAME))
+seen, counters = [], Asker(os.path.join(sys.argv[2], NAME))
 for _ in range(3):
     asker = threading.Thread(target=ask)
     asker.start()

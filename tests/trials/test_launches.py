@@ -5,7 +5,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from perfdoctor.processes import Ward
+from perfdoctor.processes import ProcessGroups
 from perfdoctor.schema.launch import Launch
 from perfdoctor.trials.launches import ROUNDS, play_launches, run_s
 from perfdoctor.trials.live import WorkerEnded
@@ -96,21 +96,21 @@ def gone(pid: int) -> bool:
 
 def why_it_ended(folder: Path, what: str) -> str:
     """What is said of a run that fails."""
-    with Ward() as ward, pytest.raises(WorkerEnded) as raised:
-        run_s(ward, launch(folder, what), soon())
+    with ProcessGroups() as groups, pytest.raises(WorkerEnded) as raised:
+        run_s(groups, launch(folder, what), soon())
     return str(raised.value)
 
 
 def test_a_run_takes_as_long_as_it_runs(folder: Path) -> None:
-    with Ward() as ward:
+    with ProcessGroups() as groups:
         before = time.monotonic()
-        took = run_s(ward, launch(folder, "sleep", "0.3"), soon())
+        took = run_s(groups, launch(folder, "sleep", "0.3"), soon())
         assert 0.3 <= took <= time.monotonic() - before
 
 
 def test_a_run_may_write_much_and_has_nothing_to_read(folder: Path) -> None:
-    with Ward() as ward:
-        assert run_s(ward, launch(folder, "talk"), soon()) > 0
+    with ProcessGroups() as groups:
+        assert run_s(groups, launch(folder, "talk"), soon()) > 0
 
 
 def test_a_run_that_fails_is_reported_with_its_last_line(folder: Path) -> None:
@@ -130,21 +130,21 @@ def test_exhausted_memory_is_found_above_the_last_line(folder: Path) -> None:
 
 
 def test_a_run_that_does_not_end_in_time_is_given_up(folder: Path) -> None:
-    with Ward() as ward, pytest.raises(WorkerEnded, match="the budget ended"):
-        run_s(ward, launch(folder, "sleep", "600"), time.monotonic() + 0.2)
+    with ProcessGroups() as groups, pytest.raises(WorkerEnded, match="the budget ended"):
+        run_s(groups, launch(folder, "sleep", "600"), time.monotonic() + 0.2)
 
 
 def test_a_run_that_should_have_ended_before_it_began_is_given_up(folder: Path) -> None:
-    with Ward() as ward, pytest.raises(WorkerEnded, match="the budget ended"):
-        run_s(ward, launch(folder, "sleep", "600"), time.monotonic() - 5)
+    with ProcessGroups() as groups, pytest.raises(WorkerEnded, match="the budget ended"):
+        run_s(groups, launch(folder, "sleep", "600"), time.monotonic() - 5)
 
 
 @pytest.mark.parametrize("what", ["fail", "sleep", "breed"])
 def test_nothing_lives_on_and_no_folder_is_left(folder: Path, what: str) -> None:
-    with Ward() as ward:
+    with ProcessGroups() as groups:
         with pytest.raises(WorkerEnded):
-            run_s(ward, launch(folder, what, "600"), time.monotonic() + 1.5)
-        assert (ward._children, ward._folders) == ([], [])
+            run_s(groups, launch(folder, what, "600"), time.monotonic() + 1.5)
+        assert (groups._children, groups._folders) == ([], [])
         assert not any(
             "patient" in " ".join(each.cmdline()) for each in psutil.Process().children()
         )
@@ -153,9 +153,9 @@ def test_nothing_lives_on_and_no_folder_is_left(folder: Path, what: str) -> None
 
 
 def test_the_changed_program_runs_once_before_and_then_each_in_turn(folder: Path) -> None:
-    with Ward() as ward:
+    with ProcessGroups() as groups:
         unchanged, changed = launch(folder, "sleep", "0"), launch(folder, "rest")
-        ratios = play_launches(ward, unchanged, changed, soon())
+        ratios = play_launches(groups, unchanged, changed, soon())
     assert len(ratios) == ROUNDS
     first, *rest = runs(folder)
     assert first == "rest"
@@ -168,36 +168,36 @@ def test_the_order_in_a_round_is_left_to_chance(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("perfdoctor.trials.launches.random.shuffle", list.reverse)
-    with Ward() as ward:
-        play_launches(ward, launch(folder, "sleep", "0"), launch(folder, "rest"), soon())
+    with ProcessGroups() as groups:
+        play_launches(groups, launch(folder, "sleep", "0"), launch(folder, "rest"), soon())
     assert runs(folder) == ["rest", *["rest", "sleep"] * ROUNDS]
 
 
 def test_what_starts_faster_has_the_higher_ratio(folder: Path) -> None:
-    with Ward() as ward:
+    with ProcessGroups() as groups:
         slow, fast = launch(folder, "sleep", "1"), launch(folder, "rest")
-        assert min(play_launches(ward, slow, fast, soon())) > 0
+        assert min(play_launches(groups, slow, fast, soon())) > 0
 
 
 def test_what_the_first_run_keeps_makes_the_later_ones_faster(folder: Path) -> None:
-    with Ward() as ward:
+    with ProcessGroups() as groups:
         unchanged, caching = launch(folder, "sleep", "1"), launch(folder, "cache", "1.5")
-        assert min(play_launches(ward, unchanged, caching, soon())) > 0
+        assert min(play_launches(groups, unchanged, caching, soon())) > 0
 
 
 def test_a_changed_program_that_fails_ends_the_trial_at_once(folder: Path) -> None:
-    with Ward() as ward, pytest.raises(WorkerEnded, match="the disk is gone"):
-        play_launches(ward, launch(folder, "sleep", "0"), launch(folder, "fail"), soon())
+    with ProcessGroups() as groups, pytest.raises(WorkerEnded, match="the disk is gone"):
+        play_launches(groups, launch(folder, "sleep", "0"), launch(folder, "fail"), soon())
     assert runs(folder) == ["fail"]
 
 
 def test_an_unchanged_program_that_fails_ends_the_trial_too(folder: Path) -> None:
-    with Ward() as ward, pytest.raises(WorkerEnded, match="the disk is gone"):
-        play_launches(ward, launch(folder, "fail"), launch(folder, "rest"), soon())
+    with ProcessGroups() as groups, pytest.raises(WorkerEnded, match="the disk is gone"):
+        play_launches(groups, launch(folder, "fail"), launch(folder, "rest"), soon())
 
 
 def test_a_budget_that_is_too_short_is_seen_after_one_run(folder: Path) -> None:
-    with Ward() as ward, pytest.raises(WorkerEnded, match="budget"):
+    with ProcessGroups() as groups, pytest.raises(WorkerEnded, match="budget"):
         slow = launch(folder, "sleep", "2")
-        play_launches(ward, slow, slow, time.monotonic() + 8)
+        play_launches(groups, slow, slow, time.monotonic() + 8)
     assert runs(folder) == ["sleep"]

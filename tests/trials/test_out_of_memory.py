@@ -7,29 +7,29 @@ from pathlib import Path
 
 GIB = 2**30
 TRIAL = """
-import json, resource, sys, time
-from perfdoctor.patient import patient_of_workload
-from perfdoctor.processes import Ward
+import json, resource, sys, time, types
+from perfdoctor.runner import workload_runner
+from perfdoctor.processes import ProcessGroups
 from perfdoctor.schema.fix import Change, Fix
 from perfdoctor.schema.observation import Target
 from perfdoctor.targets.workload import convert
-from perfdoctor.trials.trial import Laboratory, on_the_program
+from perfdoctor.trials.trial import Laboratory
 
 folder = sys.argv[1]
 small = {"name": "mlp", "width": 8}
 data = {"examples": 50, "image_size": 8, "folder": folder}
 plan = convert({"model": small, "data": data, "training": {"batch_size": 4}}, "test")
-with Ward() as ward:
+with ProcessGroups() as groups:
     target = Target(kind="workload", name="test", workload=plan)
-    patient = patient_of_workload(target, ward, print)  # writes the data set
+    runner = workload_runner(target, groups, print)  # writes the data set
     limit = int(sys.argv[2])
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    deadline = time.monotonic() + 300
-    laboratory = Laboratory(on_the_program(patient.plays("")), deadline, 0.05, lambda text: None)
+    deadline, seen = time.monotonic() + 300, types.SimpleNamespace(set_in_code=())
+    laboratory = Laboratory(runner.ways(seen), deadline, 0.05, lambda text: None)
     huge = Change(workload={"model.width": 16_384, "model.depth": 3})
     larger = Change(workload={"training.batch_size": 8})
     fixes = [Fix(summary="", how="huge", change=huge), Fix(summary="", how="larger", change=larger)]
-    tried = laboratory.best_of("memory", fixes, ladder=False)
+    tried = laboratory.best_of("memory", fixes, sweep=False)
     print(json.dumps([[t.fix.how, len(t.log_ratios), t.failure] for t in tried]))
 """
 

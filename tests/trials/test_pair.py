@@ -9,7 +9,7 @@ from typing import cast
 import psutil
 import pytest
 
-from perfdoctor.processes import Ward
+from perfdoctor.processes import ProcessGroups
 from perfdoctor.schema.fix import Change
 from perfdoctor.trials import pair as module
 from perfdoctor.trials.live import WorkerEnded
@@ -35,11 +35,11 @@ from tests.trials.programs import FOR_EVER, Place, soon
 
 
 @pytest.fixture
-def ward() -> Iterator[Ward]:
+def groups() -> Iterator[ProcessGroups]:
     """In which all workers have ended by then."""
-    with Ward() as ward:
-        yield ward
-        assert (ward._children, ward._folders) == ([], [])
+    with ProcessGroups() as groups:
+        yield groups
+        assert (groups._children, groups._folders) == ([], [])
 
 
 def ran(*slices: Ran, samples: int = 1) -> Worker:
@@ -97,8 +97,10 @@ def test_a_worker_that_never_ceases_to_compile_is_over_its_start_at_last() -> No
     assert endless.is_over and not endless.is_quiet
 
 
-def test_workers_that_start_by_turns_never_run_at_the_same_time(place: Place, ward: Ward) -> None:
-    with place.scripted(ward, FOR_EVER) as one, place.scripted(ward, FOR_EVER) as other:
+def test_workers_that_start_by_turns_never_run_at_the_same_time(
+    place: Place, groups: ProcessGroups
+) -> None:
+    with place.scripted(groups, FOR_EVER) as one, place.scripted(groups, FOR_EVER) as other:
         before_s = 0.0
         for worker in (one, other):
             worker.pause()
@@ -109,7 +111,7 @@ def test_workers_that_start_by_turns_never_run_at_the_same_time(place: Place, wa
         assert one.tells_steps and other.tells_steps
         for worker in (one, other):
             await_status(worker.process, psutil.STATUS_STOPPED)
-            assert 0 < worker.compiling_s < worker.ran_s(worker.tally.since(0)[-1])
+            assert 0 < worker.compiling_s < worker.ran_s(worker.counters.since(0)[-1])
         together_s = sum(each.ran_s(each.slices[0].end_ns) for each in (one, other)) - before_s
         assert 0 < together_s < seconds
 
@@ -190,31 +192,33 @@ def test_rounds_that_agree_are_enough_at_once() -> None:
 
 
 def test_a_pair_of_own_programs_shows_how_much_faster_the_changed_one_is(
-    place: Place, ward: Ward
+    place: Place, groups: ProcessGroups
 ) -> None:
-    with place.own(ward, "train", 0.05, 8) as slow, place.own(ward, "train", 0.01, 16) as fast:
+    with place.own(groups, "train", 0.05, 8) as slow, place.own(groups, "train", 0.01, 16) as fast:
         ratios = play_pair(slow, fast, soon(), 0.2, OWN_SLICE_STEPS)
     assert len(ratios) >= FEWEST_ROUNDS
     assert min(ratios) > math.log(2)  # of ten, by the samples and by the steps
 
 
-def test_a_worker_that_ends_in_the_middle_of_a_pair_ends_the_pair(place: Place, ward: Ward) -> None:
+def test_a_worker_that_ends_in_the_middle_of_a_pair_ends_the_pair(
+    place: Place, groups: ProcessGroups
+) -> None:
     with (
-        place.own(ward, "train", 0.01) as lasting,
-        place.own(ward, "train", 0.01, 8, 300) as mortal,
+        place.own(groups, "train", 0.01) as lasting,
+        place.own(groups, "train", 0.01, 8, 300) as mortal,
         pytest.raises(WorkerEnded, match="worn out"),
     ):
         play_pair(lasting, mortal, soon(), 1.0, OWN_SLICE_STEPS)
 
 
 def test_a_program_that_compiles_now_and_then_is_given_longer_slices(
-    place: Place, ward: Ward, monkeypatch: pytest.MonkeyPatch
+    place: Place, groups: ProcessGroups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "COMPILING_SLICE_S", 1.0)
     monkeypatch.setattr(module, "NEVER_RESTS_S", 1.0)
     with (
-        place.own(ward, "train", 0.01) as steady,
-        place.own(ward, "train", 0.01, 8, 10**9, 20) as compiling,
+        place.own(groups, "train", 0.01) as steady,
+        place.own(groups, "train", 0.01, 8, 10**9, 20) as compiling,
     ):
         play_pair(steady, compiling, soon(), 0.2, OWN_SLICE_STEPS)
         assert compiling.compiles_for_ever and not steady.compiles_for_ever
@@ -227,8 +231,8 @@ def played(one: Worker, other: Worker) -> list[float]:
         return play_pair(one, other, soon())
 
 
-def test_more_work_in_a_step_is_seen_as_slower(place: Place, ward: Ward) -> None:
-    little, much = place.scripted(ward, FOR_EVER), place.scripted(ward, FOR_EVER, WORK="3")
+def test_more_work_in_a_step_is_seen_as_slower(place: Place, groups: ProcessGroups) -> None:
+    little, much = place.scripted(groups, FOR_EVER), place.scripted(groups, FOR_EVER, WORK="3")
     ratios = played(little, much)
     assert len(ratios) >= FEWEST_ROUNDS
     assert sum(ratios) < 0
@@ -239,17 +243,19 @@ PRECISE = FOR_EVER.replace("step(x):", "step(x):\n    x = x.astype(jnp.float64)"
 )
 
 
-def test_a_setting_is_imposed_on_the_changed_worker_only(place: Place, ward: Ward) -> None:
+def test_a_setting_is_imposed_on_the_changed_worker_only(
+    place: Place, groups: ProcessGroups
+) -> None:
     change = Change(settings={"jax_enable_x64": False})
     slow = PRECISE.replace('"1"))', '"4"))')
-    assert sum(played(place.scripted(ward, slow), place.scripted(ward, slow, change))) > 0
+    assert sum(played(place.scripted(groups, slow), place.scripted(groups, slow, change))) > 0
 
 
 def test_where_the_step_is_not_told_all_jitted_calls_together_are_compared(
-    place: Place, ward: Ward
+    place: Place, groups: ProcessGroups
 ) -> None:
-    little = place.scripted(ward, FOR_EVER, function="convolve")
-    much = place.scripted(ward, FOR_EVER, function="convolve", WORK="3")
+    little = place.scripted(groups, FOR_EVER, function="convolve")
+    much = place.scripted(groups, FOR_EVER, function="convolve", WORK="3")
     assert sum(played(much, little)) > 0
 
 
@@ -257,23 +263,25 @@ COMPILES_FOR_EVER = FOR_EVER.replace("x = step(x)\n", "x = jax.jit(lambda x: x +
 
 
 def test_a_script_that_compiles_in_each_step_is_compared_all_the_same(
-    place: Place, ward: Ward
+    place: Place, groups: ProcessGroups
 ) -> None:
-    pair = [place.scripted(ward, COMPILES_FOR_EVER) for _ in range(2)]
+    pair = [place.scripted(groups, COMPILES_FOR_EVER) for _ in range(2)]
     assert len(played(*pair)) >= FEWEST_ROUNDS
 
 
-def test_a_script_that_jits_nothing_ends_the_trial(place: Place, ward: Ward) -> None:
+def test_a_script_that_jits_nothing_ends_the_trial(place: Place, groups: ProcessGroups) -> None:
     plain = FOR_EVER.replace("@jax.jit", "")
     with (
-        place.scripted(ward, plain) as one,
-        place.scripted(ward, plain) as other,
+        place.scripted(groups, plain) as one,
+        place.scripted(groups, plain) as other,
         pytest.raises(WorkerEnded, match="budget"),
     ):
         play_pair(one, other, time.monotonic() + 6)
 
 
-def test_a_change_that_breaks_the_script_ends_the_trial(place: Place, ward: Ward) -> None:
-    fine, broken = place.scripted(ward, FOR_EVER), place.scripted(ward, FOR_EVER, WORK="much")
+def test_a_change_that_breaks_the_script_ends_the_trial(
+    place: Place, groups: ProcessGroups
+) -> None:
+    fine, broken = place.scripted(groups, FOR_EVER), place.scripted(groups, FOR_EVER, WORK="much")
     with pytest.raises(WorkerEnded, match="invalid literal"):
         played(fine, broken)

@@ -70,7 +70,7 @@ def laboratory(
 
 def test_the_best_fix_stands_first() -> None:
     pairs = measure(a=1.1, b=2.0, c=1.5)
-    tried = laboratory(pairs).best_of("etl", fixes("a", "b", "c"), ladder=False)
+    tried = laboratory(pairs).best_of("etl", fixes("a", "b", "c"), sweep=False)
     assert [each.fix.summary for each in tried] == ["b", "a", "c"]
     assert {each.check for each in tried} == {"etl"}
 
@@ -80,7 +80,7 @@ def test_a_fix_that_is_worth_it_stands_before_a_bound_that_is_not() -> None:
     assert bound.change is not None
     bound = replace(bound, change=replace(bound.change, is_bound=True))
     pairs = measure(ahead=1.1, bound=1.2)
-    tried = laboratory(pairs).best_of("etl", [ahead, bound], ladder=True)
+    tried = laboratory(pairs).best_of("etl", [ahead, bound], sweep=True)
     assert [each.fix.summary for each in tried] == ["ahead", "bound"]
 
 
@@ -96,21 +96,21 @@ def test_a_variable_that_the_program_sets_itself_can_not_be_changed_from_outside
 
 def test_the_best_of_several_is_measured_once_more() -> None:
     pairs = measure(a=1.1, b=2.0)
-    tried = laboratory(pairs).best_of("etl", fixes("a", "b"), ladder=False)
+    tried = laboratory(pairs).best_of("etl", fixes("a", "b"), sweep=False)
     assert pairs.played == ["a", "b", "b"]
     assert [len(each.log_ratios) for each in tried] == [2, 1]
 
 
 def test_a_clear_answer_to_a_single_fix_needs_one_pair() -> None:
     pairs = measure(a=2.0)
-    laboratory(pairs).best_of("etl", fixes("a"), ladder=False)
+    laboratory(pairs).best_of("etl", fixes("a"), sweep=False)
     assert pairs.played == ["a"]
 
 
 def test_once_more_adds_a_pair_to_a_single_one() -> None:
     pairs = measure(a=[2.0, 2.2])
     one = laboratory(pairs)
-    [tried] = one.best_of("etl", fixes("a"), ladder=False)
+    [tried] = one.best_of("etl", fixes("a"), sweep=False)
     again = one.once_more(tried)
     assert [pair[0] for pair in again.log_ratios] == [math.log(2.0), math.log(2.2)]
     assert one.once_more(again) is again
@@ -119,32 +119,32 @@ def test_once_more_adds_a_pair_to_a_single_one() -> None:
 
 def test_a_second_pair_that_fails_takes_nothing_from_the_first() -> None:
     one = laboratory(measure(a=[2.0, WorkerEnded("out of memory")]))
-    [tried] = one.best_of("etl", fixes("a"), ladder=False)
+    [tried] = one.best_of("etl", fixes("a"), sweep=False)
     assert one.once_more(tried) == tried
 
 
 def test_there_is_no_second_pair_after_the_deadline() -> None:
     pairs = measure(a=2.0)
-    [tried] = laboratory(pairs).best_of("etl", fixes("a"), ladder=False)
+    [tried] = laboratory(pairs).best_of("etl", fixes("a"), sweep=False)
     assert laboratory(pairs, seconds=1.0).once_more(tried) is tried
 
 
 def test_an_unclear_answer_is_looked_at_again_but_not_for_ever() -> None:
     pairs = measure(a=1.06)
-    laboratory(pairs).best_of("etl", fixes("a"), ladder=False)
+    laboratory(pairs).best_of("etl", fixes("a"), sweep=False)
     assert pairs.played == ["a"] * LOOKS
 
 
 def test_a_ladder_is_climbed_until_growth_stops() -> None:
     pairs = measure(a=2.0, b=3.0, c=3.1, d=9.0)
-    tried = laboratory(pairs).best_of("batch-size", fixes("a", "b", "c", "d"), ladder=True)
+    tried = laboratory(pairs).best_of("batch-size", fixes("a", "b", "c", "d"), sweep=True)
     assert pairs.played[:3] == ["a", "b", "c"] and "d" not in pairs.played
     assert tried[0].fix.summary == "b", "c is better by less than is worth it"
 
 
-def test_a_ladder_ends_where_a_rung_breaks() -> None:
+def test_a_sweep_ends_where_one_of_its_fixes_breaks() -> None:
     pairs = measure(a=2.0, b=WorkerEnded("out of memory"), c=9.0)
-    tried = laboratory(pairs).best_of("batch-size", fixes("a", "b", "c"), ladder=True)
+    tried = laboratory(pairs).best_of("batch-size", fixes("a", "b", "c"), sweep=True)
     assert "c" not in pairs.played
     assert [(each.fix.summary, each.failure) for each in tried] == [
         ("a", None),
@@ -154,7 +154,7 @@ def test_a_ladder_ends_where_a_rung_breaks() -> None:
 
 def test_a_fix_that_cannot_be_run_is_recorded_and_the_others_go_on() -> None:
     pairs = measure(a=WorkerEnded("ValueError: no such thing"), b=2.0)
-    tried = laboratory(pairs).best_of("etl", fixes("a", "b"), ladder=False)
+    tried = laboratory(pairs).best_of("etl", fixes("a", "b"), sweep=False)
     assert [each.fix.summary for each in tried] == ["b", "a"]
     assert tried[1].failure == "ValueError: no such thing"
     assert tried[1].log_ratios == ()
@@ -162,13 +162,13 @@ def test_a_fix_that_cannot_be_run_is_recorded_and_the_others_go_on() -> None:
 
 def test_where_no_fix_can_be_run_all_failures_are_recorded() -> None:
     pairs = measure(a=WorkerEnded("one"), b=WorkerEnded("other"))
-    tried = laboratory(pairs).best_of("etl", fixes("a", "b"), ladder=False)
+    tried = laboratory(pairs).best_of("etl", fixes("a", "b"), sweep=False)
     assert [each.failure for each in tried] == ["one", "other"]
 
 
 def test_a_fix_that_fails_later_keeps_its_first_pair_and_is_left_alone() -> None:
     pairs = measure(a=[1.06, WorkerEnded("killed")])
-    tried = laboratory(pairs).best_of("etl", fixes("a"), ladder=False)
+    tried = laboratory(pairs).best_of("etl", fixes("a"), sweep=False)
     assert pairs.played == ["a", "a"]
     assert (len(tried[0].log_ratios), tried[0].failure) == (1, "killed")
 
@@ -178,14 +178,14 @@ def test_an_invalid_change_is_a_failure_and_no_crash() -> None:
         raise AssertionError(changed_workload(Workload(), change))
 
     wrong = Fix(summary="wrong", how="wrong", change=Change(workload={"data.prefetch": -1}))
-    (tried,) = laboratory(refusing).best_of("etl", [wrong], ladder=False)
+    (tried,) = laboratory(refusing).best_of("etl", [wrong], sweep=False)
     assert tried.failure is not None and "data.prefetch" in tried.failure
 
 
 def test_advice_that_no_machine_can_follow_is_not_tried() -> None:
     pairs = measure(a=2.0)
     advice = Fix(summary="buy a faster disk", how="money")
-    tried = laboratory(pairs).best_of("etl", [advice, fix("a")], ladder=False)
+    tried = laboratory(pairs).best_of("etl", [advice, fix("a")], sweep=False)
     assert pairs.played == ["a"]
     assert [each.fix.summary for each in tried] == ["a"]
 
@@ -193,21 +193,21 @@ def test_advice_that_no_machine_can_follow_is_not_tried() -> None:
 def test_what_speeds_up_the_launch_is_measured_on_whole_runs() -> None:
     launches = measure(cache=1.5)
     lab = laboratory(measure(), launches)
-    (tried,) = lab.best_of("compile-cache", [fix("cache", "launch")], ladder=False)
+    (tried,) = lab.best_of("compile-cache", [fix("cache", "launch")], sweep=False)
     assert launches.played == ["cache"]
     assert tried.log_ratios == ((math.log(1.5),) * 5,)
 
 
 def test_whole_runs_that_fail_are_recorded() -> None:
     lab = laboratory(measure(), measure(cache=WorkerEnded("the disk is full")))
-    (tried,) = lab.best_of("compile-cache", [fix("cache", "launch")], ladder=False)
+    (tried,) = lab.best_of("compile-cache", [fix("cache", "launch")], sweep=False)
     assert (tried.failure, tried.log_ratios) == ("the disk is full", ())
 
 
 def test_whole_runs_beside_pairs_of_live_processes() -> None:
     pairs, launches = measure(a=2.0), measure(cache=1.5)
     some = [fix("cache", "launch"), fix("a")]
-    tried = laboratory(pairs, launches).best_of("etl", some, ladder=False)
+    tried = laboratory(pairs, launches).best_of("etl", some, sweep=False)
     assert [each.fix.summary for each in tried] == ["a", "cache"]
     assert launches.played == ["cache"]
     assert pairs.played == ["a", "a"]
@@ -215,12 +215,12 @@ def test_whole_runs_beside_pairs_of_live_processes() -> None:
 
 def test_nothing_to_try_is_nothing_tried() -> None:
     pairs = measure()
-    assert laboratory(pairs).best_of("etl", [], ladder=False) == []
+    assert laboratory(pairs).best_of("etl", [], sweep=False) == []
 
 
 def test_nothing_begins_that_would_end_after_the_deadline() -> None:
     pairs = measure(a=2.0)
-    assert laboratory(pairs, seconds=5.0).best_of("etl", fixes("a"), ladder=False) == []
+    assert laboratory(pairs, seconds=5.0).best_of("etl", fixes("a"), sweep=False) == []
     assert pairs.played == []
 
 
@@ -234,7 +234,7 @@ def test_a_slow_pair_shortens_what_still_has_time(monkeypatch: pytest.MonkeyPatc
         return pairs(change, until)
 
     lab = laboratory(slow, seconds=100.0)
-    lab.best_of("etl", fixes("a", "b"), ladder=False)
+    lab.best_of("etl", fixes("a", "b"), sweep=False)
     assert lab.longest_s == {"measured": 60.0}
     assert pairs.played == ["a"]
 
@@ -249,7 +249,7 @@ def test_all_fixes_together_are_recorded_under_no_check() -> None:
 def test_the_user_is_told_what_is_tried() -> None:
     pairs = measure(a=1.06)
     said: list[str] = []
-    laboratory(pairs, said=said).best_of("etl", fixes("a"), ladder=False)
+    laboratory(pairs, said=said).best_of("etl", fixes("a"), sweep=False)
     assert said == [f"trying use a (pair {n})" for n in range(1, LOOKS + 1)]
 
 
@@ -305,3 +305,32 @@ def test_what_gains_on_top_of_the_best_is_in_place_for_the_next() -> None:
 
 def test_fixes_that_no_replay_can_make_are_left_out_of_what_remains() -> None:
     assert remaining(Replays({}), of_the_step("a"), ("b", fix("b")), ("c", fixes("c")[0])) == []
+
+
+def in_two_ways(first: Play, second: Play, *, gives_way: bool) -> Laboratory:
+    """Both can make any change."""
+    ways = [
+        Way(first, lambda change: True, gives_way=gives_way),
+        Way(second, lambda change: True, "replayed", 0.05),
+    ]
+    return Laboratory(ways, time.monotonic() + 1000.0, 0.05, lambda text: None)
+
+
+def test_a_change_that_a_loop_does_not_take_is_measured_in_the_next_way() -> None:
+    found = in_two_ways(measure(a=WorkerEnded("no")), measure(a=2.0), gives_way=True)
+    (tried,) = found.best_of("etl", fixes("a"), sweep=False)
+    assert (tried.basis, tried.failure) == ("replayed", None)
+    assert tried.log_ratios
+
+
+def test_a_program_that_a_change_breaks_says_so() -> None:
+    found = in_two_ways(measure(a=WorkerEnded("no")), measure(a=2.0), gives_way=False)
+    (tried,) = found.best_of("etl", fixes("a"), sweep=False)
+    assert (tried.basis, tried.failure, tried.log_ratios) == ("measured", "no", ())
+
+
+def test_what_could_be_measured_once_stays_so_measured() -> None:
+    first = measure(a=[2.0, WorkerEnded("killed")], b=1.0)
+    found = in_two_ways(first, measure(), gives_way=True)
+    best, _ = found.best_of("etl", fixes("a", "b"), sweep=False)
+    assert (best.basis, len(best.log_ratios), best.failure) == ("measured", 1, "killed")

@@ -6,15 +6,18 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from perfdoctor.injection.calls import OWN_FILES
 from perfdoctor.schema.recording import CompileEvent, Frame
 
 PREFIX = "/jax/core/compile/"
+"""What the names of the events begin with by which jax.monitoring tells of compilations."""
 CACHE_HIT, CACHE_MISS = "/jax/compilation_cache/cache_hits", "/jax/compilation_cache/cache_misses"
+"""Events of jax's persistent cache."""
 LOWERED, COMPILED = "jaxpr_to_mlir_module_duration", "backend_compile_duration"
+"""The events at the end of two phases of a compilation, without PREFIX."""
 LOGGERS = (
     "jax._src.pjit",
     "jax._src.interpreters.partial_eval",
@@ -24,6 +27,7 @@ LOGGERS = (
 """Where jax logs the explanations of `jax_explain_cache_misses` (0.8 the first, 0.10 the second),
 that it has dumped a program, and what becomes of its persistent cache."""
 DUMPED = "Dumped the module"
+"""What jax's message begins with when it has written a program."""
 OF_THE_CACHE = re.compile(r"persistent (?:compilation )?cache", re.IGNORECASE)
 """What jax says of its cache when it explains, at a level that is shown."""
 RECOMPILED = 8
@@ -32,7 +36,9 @@ small helpers for many shapes, but no large function so often."""
 CALLS, DEPTH = 4, 30
 """Stacks kept of a function that is compiled, and frames of a stack."""
 INSIDE_JAX = "/jax/_src/"
+"""Part of the path of jax's own files."""
 EXPLAINED = re.compile(r"(?:for )?(\S+) (?:id=\d+ )?defined at ")
+"""The function of which an explanation speaks."""
 
 
 class CompilationWatch:
@@ -96,6 +102,15 @@ class CompilationWatch:
         self.explains_for_us = not getattr(jax.config, "jax_explain_cache_misses", False)
         jax.config.update("jax_explain_cache_misses", True)
 
+    def remove(self, jax: Any) -> None:
+        """No longer listen, and leave no trace of it."""
+        no_longer(jax, self, "event_duration")
+        no_longer(jax, self.count, "event")
+        for name in LOGGERS:
+            logging.getLogger(name).removeFilter(self.filter)
+        if self.explains_for_us:
+            jax.config.update("jax_explain_cache_misses", False)
+
     @contextmanager
     def deaf(self, jax: Any) -> Iterator[None]:
         """What is traced and lowered meanwhile is our doing, and neither counted nor dumped."""
@@ -110,6 +125,19 @@ class CompilationWatch:
                 jax.config.update("jax_dump_ir_to", dumped_to)
             self._deaf = False
 
+    @contextmanager
+    def unexplained(self, jax: Any) -> Iterator[None]:
+        """Cache misses are not explained meanwhile, which takes a twentieth of a step that is
+        dispatched operation by operation.
+        """
+        if self.explains_for_us:
+            jax.config.update("jax_explain_cache_misses", False)
+        try:
+            yield
+        finally:
+            if self.explains_for_us:
+                jax.config.update("jax_explain_cache_misses", True)
+
     def never_rests(self) -> bool:
         """Whether one function takes most of the compiling and is compiled again and again."""
         spent: Counter[str] = Counter()
@@ -123,8 +151,8 @@ class CompilationWatch:
         return times[function] >= RECOMPILED and most >= spent.total() / 2
 
     def share_of_last(self, seconds: float) -> float:
-        """Of the last seconds, the share in which something compiled; 1 while nothing is known of
-        so many, or something compiles just now.
+        """The share of the last seconds in which something compiled; 1 while nothing is known of so
+        many, or something compiles just now.
         """
         since_ns = time.time_ns() - round(seconds * 1e9)
         if self._pending or not self.events or self.events[0].end_ns > since_ns:
@@ -141,6 +169,16 @@ class CompilationWatch:
         if self._pending or not self.last_ns:
             return 0.0
         return (time.time_ns() - self.last_ns) / 1e9
+
+
+def no_longer(jax: Any, callback: Callable[..., None], kind: str) -> None:
+    """Take a listener back from jax.monitoring: by a public function in newer versions, by one that
+    jax has for its own tests in 0.8. `kind`: event, or event_duration.
+    """
+    public = getattr(jax.monitoring, f"unregister_{kind}_listener", None)
+    own = getattr(jax._src.monitoring, f"_unregister_{kind}_listener_by_callback", None)
+    with suppress(AssertionError, ValueError):  # the program has cleared them all
+        (public or own or (lambda _: None))(callback)
 
 
 def callers() -> list[Frame]:

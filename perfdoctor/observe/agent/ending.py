@@ -9,7 +9,18 @@ from collections.abc import Callable
 from typing import Any
 
 LOST_S, POLL_S = 5.0, 0.05
-"""So long it is watched whether an interrupt was lost: as long as the program is given to leave."""
+"""Seconds for which it is watched whether an interrupt was lost, as many as the program is given to
+leave; and seconds between two looks."""
+
+
+def has_ended() -> bool:
+    """Whether the main thread has, and waits for other threads of the program, for ever perhaps."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    while frame is not None:
+        if frame.f_code.co_name == "_shutdown" and frame.f_code.co_filename == threading.__file__:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def interrupt(is_over: Callable[[], bool]) -> None:

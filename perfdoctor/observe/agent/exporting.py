@@ -4,7 +4,8 @@ import re
 from typing import Any
 
 from perfdoctor.injection.calls import Function
-from perfdoctor.schema.capture import RUNGS
+from perfdoctor.schema.calls import shared_lengths
+from perfdoctor.schema.capture import LARGER_BATCHES
 
 
 def narrowed(jax: Any, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -23,12 +24,12 @@ def narrowed(jax: Any, function: Function, args: tuple[Any, ...], kwargs: dict[s
         return function.jitted.trace(*arguments, **named).jaxpr
 
 
-def short_axes(shapes: list[tuple[int, ...]]) -> list[int]:
-    """Lengths below the smallest good batch that each of the new arrays has as one of its first two
-    axes: one of them is the batch.
+def short_axes(arrays: list[tuple[tuple[int, ...], int]]) -> list[int]:
+    """Lengths below the smallest good batch that the new arrays share: one of them is the batch.
+
+    `arrays`: their shapes, and bytes.
     """
-    common = set.intersection(*(set(shape[:2]) for shape in shapes))
-    return sorted(length for length in common if 0 < length < RUNGS[0])
+    return sorted(length for length in shared_lengths(arrays) if 0 < length < LARGER_BATCHES[0])
 
 
 def lengthened(
@@ -38,7 +39,7 @@ def lengthened(
     kwargs: dict[str, Any],
     chosen: set[int],
     length: int,
-    rung: int,
+    larger: int,
 ) -> Any:
     """The program that jax traces for new data with one axis of another length.
 
@@ -46,10 +47,10 @@ def lengthened(
     """
 
     def longer(leaf: Any) -> Any:
-        if id(leaf) not in chosen:
+        if id(leaf) not in chosen or length not in leaf.shape[:2]:
             return leaf
         axis = leaf.shape.index(length)
-        shape = (*leaf.shape[:axis], rung, *leaf.shape[axis + 1 :])
+        shape = (*leaf.shape[:axis], larger, *leaf.shape[axis + 1 :])
         return jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(leaf.dtype))
 
     arguments = jax.tree_util.tree_map(longer, args)

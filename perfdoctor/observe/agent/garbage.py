@@ -6,6 +6,7 @@ import sys
 import time
 from typing import Any
 
+from perfdoctor.injection.calls import OWN_FILES
 from perfdoctor.schema.recording import CollectionEvent
 
 
@@ -22,6 +23,8 @@ class GarbageWatch:
             return
         end_ns = time.time_ns()
         caller = sys._getframe().f_back  # none while the interpreter ends
+        while caller is not None and caller.f_code.co_filename in OWN_FILES:
+            caller = caller.f_back
         frame = (
             (caller.f_code.co_filename, caller.f_lineno, caller.f_code.co_qualname)
             if caller

@@ -58,7 +58,9 @@ class MemoryWatch:
 
     @property
     def growth_bytes(self) -> int:
-        """Of all arrays together since the first sample; not below zero."""
+        """By how much all arrays together have grown since the first sample, in bytes; not below
+        zero.
+        """
         if not self.samples:
             return 0
         return max(0, self.samples[-1].array_bytes - self.samples[0].array_bytes)
@@ -89,7 +91,7 @@ def is_computed(array: Any) -> bool:
 
 
 def size_bytes(array: Any) -> int:
-    """Of one array; keys of random numbers have no size of their own."""
+    """The bytes of one array; keys of random numbers have no size of their own."""
     try:
         return int(array.nbytes)
     except (AttributeError, NotImplementedError):

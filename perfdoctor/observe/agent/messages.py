@@ -5,6 +5,7 @@ import warnings
 from typing import Any
 
 TELLING = re.compile(r"donated buffers were not usable")
+"""Warnings of JAX that bear on performance."""
 
 
 class MessageWatch:
@@ -21,5 +22,10 @@ class MessageWatch:
         self._show(message, *details, **more)
 
     def install(self) -> None:
-        """From now on."""
+        """Listen from now on."""
         warnings.showwarning = self
+
+    def remove(self) -> None:
+        """No longer; where another one has taken its place since, that one stays."""
+        if warnings.showwarning is self:
+            warnings.showwarning = self._show

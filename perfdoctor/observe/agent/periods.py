@@ -5,11 +5,12 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 LONGEST = 64
-"""Calls of a step."""
-REPEATS, NEARLY = 0.75, 0.1
-"""Of the calls: so many at least have the same function a period before, where an evaluation or a
-log's helper comes in between now and then; and of all periods for which nearly as many have as for
-the best one, the shortest is right."""
+"""Calls of a step, at most."""
+REPEATS, NEARLY, ALIKE = 0.75, 0.1, 0.05
+"""REPEATS: the share of the calls that must have the same function a period before, where an
+evaluation or a log's helper comes in between now and then. NEARLY: of all periods whose share is by
+so little smaller than the best one's, the shortest is right. ALIKE: so is one that is still
+shorter, and explains as much but for this share of the calls."""
 
 
 def period_of(sequence: Sequence[Hashable]) -> int | None:
@@ -17,23 +18,35 @@ def period_of(sequence: Sequence[Hashable]) -> int | None:
     periods = range(1, min(LONGEST, len(sequence) // 2) + 1)
     same = {period: share_repeated(sequence, period) for period in periods}
     enough = max(REPEATS, max(same.values(), default=0.0) - NEARLY)
-    return next((period for period in periods if same[period] >= enough), None)
+    found = next((period for period in periods if same[period] >= enough), None)
+    if found is None:
+        return None
+    alike = max(REPEATS, same[found] - ALIKE)
+    return next(period for period in periods if same[period] >= alike)
 
 
 def share_repeated(sequence: Sequence[Hashable], period: int) -> float:
-    """Of the calls after the first period, those that are as the call a period before."""
+    """The share of the calls after the first period that are as the call a period before."""
     pairs = list(zip(sequence, sequence[period:], strict=False))
     return sum(before == after for before, after in pairs) / len(pairs)
 
 
-def instances_of(sequence: Sequence[Hashable], gaps: Sequence[float]) -> list[int]:
-    """Where steps begin in a sequence of calls.
+def repeats(sequence: Sequence[Hashable], period: int) -> bool:
+    """Whether a period that was found in a longer part of the same calls is that of these, too."""
+    return len(sequence) >= 2 * period and share_repeated(sequence, period) >= REPEATS
+
+
+def instances_of(
+    sequence: Sequence[Hashable], gaps: Sequence[float], period: int | None = None
+) -> list[int]:
+    """The places where steps begin in a sequence of calls, of which a step has `period` (None: as
+    they tell).
 
     `gaps`: before each call. Of the rotations of what repeats, a step is one that ends with a call
     which it makes the most seldom, so that its begin can be told while it runs; and of these the
     one that begins after the longest gap: there the loop fetches its batch.
     """
-    period = period_of(sequence)
+    period = period or period_of(sequence)
     if period is None:
         return []
     windows = [tuple(sequence[i : i + period]) for i in range(len(sequence) - period + 1)]

@@ -20,9 +20,22 @@ class Profiler:
         self._start, self._stop = jax.profiler.start_trace, jax.profiler.stop_trace
         self._lock = threading.Lock()
         self._inside = threading.local()
-        for home, start, stop in doors(jax):
-            setattr(home, start, self._before(getattr(home, start), taken=True))
-            setattr(home, stop, self._before(getattr(home, stop), taken=False))
+        self._replaced: list[tuple[Any, str, Any]] = []
+        for home, start, stop in starts_and_stops(jax):
+            self._replace(home, start, taken=True)
+            self._replace(home, stop, taken=False)
+
+    def _replace(self, home: Any, name: str, *, taken: bool) -> None:
+        function = getattr(home, name)
+        self._replaced.append((home, name, function))
+        setattr(home, name, self._before(function, taken=taken))
+
+    def remove(self) -> None:
+        """Trace no longer, and see the program's own use of it no longer."""
+        self.stop()
+        while self._replaced:
+            home, name, function = self._replaced.pop()
+            setattr(home, name, function)
 
     def _before(self, function: Any, *, taken: bool) -> Callable[..., Any]:
         """The program's own call of a function; a trace of ours is ended before."""
@@ -92,13 +105,13 @@ class ProfileOnly:
         return getattr(self._session, name)
 
     def stop_and_export(self, _: str) -> None:
-        """As JAX ends a trace."""
+        """End a trace, as JAX does."""
         profile = self._session.stop()
         self._folder.mkdir(parents=True, exist_ok=True)
         (self._folder / "profile.xplane.pb").write_bytes(profile)
 
     def stop_and_get_profile_data(self) -> None:
-        """As JAX ends a trace since 0.12."""
+        """End a trace, as JAX does since 0.12."""
         self.stop_and_export("")
 
 
@@ -112,8 +125,8 @@ def write_profile_only(state: Any, folder: Path) -> None:
         state.profile_session = ProfileOnly(state.profile_session, folder)
 
 
-def doors(jax: Any) -> list[tuple[Any, str, str]]:
-    """Where a program's own traces begin and end: since jax 0.12 all in one class."""
+def starts_and_stops(jax: Any) -> list[tuple[Any, str, str]]:
+    """The methods that begin and end a program's own traces: since jax 0.12 all in one class."""
     session = getattr(jax.profiler, "ProfileSession", None)
     if session is not None:
         return [(session, "start", "stop")]

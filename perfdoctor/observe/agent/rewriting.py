@@ -4,8 +4,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 CALLBACKS = ("pure_callback", "io_callback", "debug_callback", "debug_print")
+"""Operations that call back to Python."""
 PRODUCTS = ("dot_general", "conv_general_dilated")
+"""Operations that have a precision."""
 WIDE = ("float64", "complex128")
+"""Types of which narrower ones are tried."""
 
 Rule = Callable[[Any], list[Any] | None]
 """The equations in place of one; None: it stays."""
@@ -17,7 +20,7 @@ def rewritten(closed: Any, rule: Rule) -> Any:
 
 
 def rewritten_open(jaxpr: Any, rule: Rule) -> Any:
-    """The same of an open one; what it had in effects is what is left of them."""
+    """The same of an open program; of its effects, those remain that what is left of it has."""
     equations = [new for equation in jaxpr.eqns for new in changed(equation, rule)]
     effects = {effect for equation in equations for effect in equation.effects}
     return jaxpr.replace(eqns=equations, effects=effects & set(jaxpr.effects))

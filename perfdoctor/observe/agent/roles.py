@@ -4,115 +4,18 @@ from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import fmean, median
+from statistics import fmean
 
-from perfdoctor.injection.calls import Function
-from perfdoctor.observe.agent.calls import Form, Probed, Prober, Token
-from perfdoctor.observe.agent.periods import instances_of, period_of
-from perfdoctor.observe.agent.timing import Timed
+from perfdoctor.observe.agent.callers import by_caller, key_of, made_of
+from perfdoctor.observe.agent.calls import Probed, Prober, Token
+from perfdoctor.observe.agent.form import Form
+from perfdoctor.observe.agent.periods import instances_of, period_of, repeats
+from perfdoctor.observe.agent.span import FEWEST_STEPS, OUTLYING
 from perfdoctor.schema.calls import Call, Leaf, Role
 
-OUTLYING = 3.0
-"""Times the median: a step that took longer holds something else, an evaluation or a checkpoint."""
-REMADE = 8
-"""Functions of one origin from which on they are taken for one that is jitted anew in each step."""
 TRIM = 0.2
-"""Of the gaps between calls, at each end: as of all that perfdoctor times."""
-FEWEST_STEPS = 3
-"""Steps between which roles are told."""
-CALLER_SHARE = 0.1
-"""A thread that makes fewer calls than this share of the busiest one's is no other caller."""
-
-
-@dataclass(frozen=True)
-class Span:
-    """How long the steps of one thread's calls took."""
-
-    step_ms: float
-    steps: int
-    covered: float
-    threads: int
-    rare_ms: float
-    """Of `step_ms`, what is done now and then: an evaluation, a checkpoint."""
-
-
-def key_of(function: Function, made: Counter[Hashable]) -> Hashable:
-    """By what a call of it repeats another one."""
-    return function.origin if made[function.origin] > REMADE else function.number
-
-
-def made_of(functions: Sequence[Function]) -> Counter[Hashable]:
-    """How many functions of each origin there are."""
-    distinct = {each.number: each for each in functions}
-    return Counter(each.origin for each in distinct.values())
-
-
-def outermost(calls: Sequence[Timed]) -> list[Timed]:
-    """Without those made while another one was traced."""
-    found: list[Timed] = []
-    for call in sorted(calls, key=lambda each: (each.begin_ns, -each.end_ns)):
-        if not found or call.begin_ns >= found[-1].end_ns:
-            found.append(call)
-    return found
-
-
-def by_caller(calls: Sequence[Timed | Probed]) -> list[list[Timed | Probed]]:
-    """The calls of each thread that makes its part of them, the busiest first."""
-    threads: dict[int, list[Timed | Probed]] = {}
-    for call in calls:
-        threads.setdefault(call.thread, []).append(call)
-    ordered = sorted(threads.values(), key=len, reverse=True)
-    return [each for each in ordered if len(each) >= CALLER_SHARE * len(ordered[0])]
-
-
-def span_of(calls: Sequence[Timed], begin_ns: int, end_ns: int) -> Span | None:
-    """The time of a step; between the two moments so many calls were computed."""
-    calls = [each for each in calls if each.end_ns <= end_ns]  # some come while it is ended
-    callers = [outermost(each) for each in by_caller(calls)]  # type: ignore[arg-type]
-    if not callers:
-        return None
-    made = made_of([call.function for call in calls])
-    main = callers[0]
-    sequence = [key_of(call.function, made) for call in main]
-    period = period_of(sequence) if len(callers) == 1 else 1
-    if period is None:
-        return None
-    anchors = anchors_of(sequence, period)
-    count = sum(map(len, callers)) if len(callers) > 1 else len(anchors)
-    step_ms = (end_ns - begin_ns) / max(1, count) / 1e6
-    begins = [main[index].begin_ns for index in anchors]
-    return Span(
-        step_ms=step_ms,
-        steps=count,
-        covered=min(1.0, len(anchors) * period / len(main)) if len(callers) == 1 else 1.0,
-        threads=len(callers),
-        rare_ms=rare_ms(begins, begin_ns, end_ns) if len(callers) == 1 else 0.0,
-    )
-
-
-def rare_ms(begins: Sequence[int], begin_ns: int, end_ns: int) -> float:
-    """What a step takes in the mean more than one takes that holds nothing special.
-
-    `begins`: of the steps; only where the host does not run ahead do they tell how long each took.
-    """
-    lengths = [later - earlier for earlier, later in pairwise(begins)]
-    if len(lengths) < FEWEST_STEPS:
-        return 0.0
-    usual = median(lengths)
-    special = [length for length in lengths if length > OUTLYING * usual]
-    typical_ns = (end_ns - begin_ns - sum(special)) / max(1, len(begins) - len(special))
-    return max(0.0, (end_ns - begin_ns) / len(begins) - typical_ns) / 1e6
-
-
-def anchors_of(sequence: Sequence[Hashable], period: int) -> list[int]:
-    """The places of the calls that are made once a step, or of each n-th one."""
-    often = Counter(sequence)
-    once = [key for key, count in often.items() if abs(count * period - len(sequence)) <= period]
-    if once:
-        return [index for index, key in enumerate(sequence) if key == once[0]]
-    key, count = often.most_common(1)[0]
-    each = max(1, round(count * period / len(sequence)))
-    return [index for index, found in enumerate(sequence) if found == key][::each]
+"""The share of the gaps between calls that is left out at each end, as in all that perfdoctor
+times."""
 
 
 @dataclass(frozen=True)
@@ -121,13 +24,16 @@ class Probe:
 
     calls: tuple[Call, ...]
     keys: tuple[Hashable, ...]
-    """Of their functions: by what they are known again."""
+    """What each call's function is known again by."""
     thread: int
     """Which makes them."""
 
 
-def probe_of(prober: Prober) -> Probe | None:
-    """The roles of the arguments, from one step to the next; None where no step was told."""
+def probe_of(prober: Prober, period: int | None = None) -> Probe | None:
+    """The roles of the arguments, from one step to the next; None where no step was told.
+
+    `period`: the calls of a step, as they were told when the steps were timed; None: they were not.
+    """
     callers = by_caller(prober.calls)
     if not callers:
         return None
@@ -135,9 +41,11 @@ def probe_of(prober: Prober) -> Probe | None:
     made = made_of([call.function for call in main])
     gaps = [0.0] + [float(b.begin_ns - a.end_ns) for a, b in pairwise(main)]
     sequence = [key_of(call.function, made) for call in main]
-    starts = instances_of(sequence, gaps)
-    period = period_of(sequence)
-    if period is None or len(starts) < FEWEST_STEPS:
+    period = period or period_of(sequence)
+    if period is None or not repeats(sequence, period):
+        return None
+    starts = instances_of(sequence, gaps, period)
+    if len(starts) < FEWEST_STEPS:
         return None
     slots = {start + slot: slot for start in starts for slot in range(period)}
     found = [
@@ -179,8 +87,8 @@ def call_of(
 
 
 def usual_gaps(gaps: Sequence[tuple[Probed, Probed]]) -> list[tuple[Probed, Probed]]:
-    """Of the gaps between two calls, those that hold nothing special, and none of the longest and
-    of the shortest: a thread that waits for a core, or a log, makes few of them long.
+    """The gaps between two calls that hold nothing special, without the longest and the shortest: a
+    thread that waits for a core, or a log, makes few of them long.
     """
 
     def length_ns(gap: tuple[Probed, Probed]) -> int:
@@ -199,7 +107,9 @@ def mean_ms(values_ns: Sequence[float]) -> float:
 
 
 def sources_of(main: Sequence[Probed]) -> dict[int, tuple[int, int]]:
-    """By the number of an object that was returned: the place of its call, and of it in there."""
+    """The place of the call that returned an object, and the object's place in its results; by the
+    object's number.
+    """
     found: dict[int, tuple[int, int]] = {}
     for place, call in enumerate(main):
         for index, token in enumerate(call.outputs):
@@ -215,7 +125,8 @@ def role_of(
     sources: Mapping[int, tuple[int, int]],
     slots: Mapping[int, int],
 ) -> tuple[Role, tuple[int, int] | None]:
-    """Of a leaf in one step, and where it comes from: the call of a step, and its result.
+    """The role of an argument in one step, and where it comes from: the call of a step, and its
+    result.
 
     `before`: the place of the same call in the step before.
     """

@@ -4,8 +4,11 @@ import logging
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
+
+Context = AbstractContextManager[None]
+"""A context in which somebody is quiet, or hears nothing."""
 
 
 class Muted:
@@ -15,7 +18,7 @@ class Muted:
         self._stream, self._thread = stream, thread
 
     def write(self, text: str) -> int:
-        """As the stream does, in other threads."""
+        """Write as the stream does, in other threads."""
         if threading.get_ident() == self._thread:
             return len(text)
         return int(self._stream.write(text))

@@ -11,30 +11,35 @@ from typing import Any
 
 from perfdoctor.injection.calls import Hear, Hearing, wrap_makers
 from perfdoctor.observe.agent.calls import Probed, Prober
-from perfdoctor.observe.agent.capture import Capturer, Context
+from perfdoctor.observe.agent.capture import Capturer
 from perfdoctor.observe.agent.compilation import COMPILED, CompilationWatch
 from perfdoctor.observe.agent.garbage import GarbageWatch
-from perfdoctor.observe.agent.roles import Probe, probe_of, span_of
+from perfdoctor.observe.agent.roles import Probe, probe_of
+from perfdoctor.observe.agent.silence import Context
+from perfdoctor.observe.agent.span import span_of
 from perfdoctor.observe.agent.threads import Reading, family, read
 from perfdoctor.observe.agent.timing import Timer
 from perfdoctor.schema.calls import StepCalls
 
 TIMED_S = 1.0
-"""Steps are timed for, before anything is traced."""
+"""Seconds for which steps are timed, before anything is traced."""
 PROBING_S, CAPTURING_S = 7.0, 30.0
-"""What probing and saving may take at most: programs whose steps take long are waited for."""
+"""Seconds that probing and saving may take at most: programs whose steps take long are waited
+for."""
 FIRST_CALL_S = 3.0
-"""A program that calls no jitted function for so long has none that makes its steps, or has called
-all that it will."""
+"""Seconds to wait for a jitted call: a program that makes none for so long has none that makes its
+steps, or has made all that it will."""
 AHEAD_S = 12.0
-"""So long a program is waited for whose main thread is blocked while others compute: it has called
+"""Seconds to wait for a program whose main thread is blocked while others compute: it has called
 many steps ahead."""
 COMPILING = 2.3
-"""Times as long for a program that compiles in its steps: so each call takes seconds."""
+"""The factor of these times for a program that compiles in its steps, so that each call takes
+seconds."""
 COPYING_S = 3.0
-"""What it may take until the captured state is computed, where the program runs ahead of it; after
+"""Seconds to wait until the captured state is computed, where the program runs ahead of it; after
 that the window comes first."""
 POLL_S = 0.01
+"""Seconds between two looks at what is waited for."""
 
 
 class StepWatch:
@@ -46,7 +51,9 @@ class StepWatch:
         garbage: GarbageWatch,
         compilation: CompilationWatch,
         env_at_start: Mapping[str, str],
+        meanwhile: Callable[[], None] = lambda: None,
     ) -> None:
+        """`meanwhile`: called now and then while it waits for the program's calls."""
         self.calls: StepCalls | None = None
         self.failure: str | None = None
         """Why no step was told, or none was saved."""
@@ -56,14 +63,21 @@ class StepWatch:
         self.hearing = Hearing()
         self._probe: Probe | None = None
         self._capturer: Capturer | None = None
-        """Of a step that is captured, and not yet written."""
+        """What has captured a step that is not yet written."""
         self._attempts = 0
         self._env_at_start = dict(env_at_start)
+        self._meanwhile = meanwhile
 
-    def attach(self, jax: Any) -> None:
-        """Wrap what `jax.jit` makes from now on."""
+    def attach(self, jax: Any, hearing: Hearing | None = None) -> None:
+        """Wrap what `jax.jit` makes from now on.
+
+        `hearing`: one that hears of all calls by itself.
+        """
         self._jax = jax
-        wrap_makers(jax, self.hearing)
+        if hearing is None:
+            wrap_makers(jax, self.hearing)
+        else:
+            self.hearing = hearing
 
     def look(self) -> None:
         """Time some steps, then look at their arguments; what an earlier look has seen is forgotten
@@ -82,10 +96,11 @@ class StepWatch:
         after, end_ns = readings(), time.time_ns()
         span = span_of(timer.calls, timer.begin_ns, timer.end_ns)
         self.step_ms = span.step_ms if span else None
-        prober = Prober(self._jax)
+        prober = Prober(self._jax, stacks=self._compilation.calls)
         self._listen(prober, prober.done.is_set, PROBING_S, lambda: bool(prober.calls))
         prober.calls = [each for each in prober.calls if each.end_ns]
-        probe = probe_of(prober) if prober.failure is None else None
+        told = span is not None and prober.failure is None
+        probe = probe_of(prober, span.period) if span is not None and told else None
         if probe is None or span is None:
             self._give_up(prober.failure or "no sequence of jitted calls repeats")
             return
@@ -169,7 +184,7 @@ class StepWatch:
     def _wait_for(self, condition: Callable[[], bool], seconds: float) -> None:
         until = time.monotonic() + seconds
         while not condition() and time.monotonic() < until and not self._ended.wait(POLL_S):
-            pass
+            self._meanwhile()
 
     def _collecting_ms(self, begin_ns: int, end_ns: int) -> float:
         events = self._garbage.events
@@ -182,7 +197,7 @@ class StepWatch:
 
 
 def ready_share(calls: Sequence[Probed], caller: int) -> float:
-    """Of a thread's calls, those before which the last one's results were computed."""
+    """The share of a thread's calls before which the results of the call before were computed."""
     told = [each.ready for each in calls if each.thread == caller and each.ready is not None]
     return fmean(told) if told else 0.0
 
@@ -196,7 +211,7 @@ def is_blocked(before: Reading, after: Reading, seconds: float) -> bool:
 
 
 def readings() -> dict[int, Reading]:
-    """Of the threads of this process and its children."""
+    """What the kernel tells of the threads of this process and its children, by process."""
     return {pid: read(pid) for pid in family()}
 
 

@@ -86,7 +86,7 @@ def count_ran(before: Reading | None, after: Reading) -> int:
 
 
 def forced_switches(before: Reading | None, after: Reading) -> int:
-    """Times that threads had to leave their core in between."""
+    """How often threads had to leave their core in between."""
     start = before.forced if before else {}
     return sum(count - start.get(thread, 0) for thread, count in after.forced.items())
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from perfdoctor.injection.calls import OWN_FILES, Function
-from perfdoctor.observe.agent.calls import LEAST_CALLS, copied, is_tracing, kind_of
+from perfdoctor.observe.agent.arrays import copied
+from perfdoctor.observe.agent.calls import LEAST_CALLS, is_tracing
+from perfdoctor.observe.agent.form import kind_of
 
 OWN_FILES.add(__file__)
 FEWEST_TIMED, LONGEST_TIMED_S = 20, 6.0
@@ -17,6 +19,7 @@ MARK_CALLS, MARK_S = 8, 0.05
 """From one call of which it is told when it was computed to the next such one; that takes 0.1 ms.
 """
 MOST_COPIED_BYTES = 2**24
+"""The largest array that is copied, in bytes."""
 
 
 class Timed(NamedTuple):
@@ -37,7 +40,7 @@ class Mark:
     function: str
     made_ns: int
     copy: Any
-    """Of one of its results, which is computed when they are; None where it has none."""
+    """A copy of one of its results, which is computed when they are; None where it has none."""
     computed_ns: int = 0
 
     def look(self, now_ns: int) -> bool:
@@ -68,11 +71,20 @@ class Timer:
         if self._newest is not None:
             self._newest.look(begin_ns)
         outputs = function.jitted(*args, **kwargs)
-        end_ns = time.monotonic_ns()
+        self._made(function, outputs, begin_ns, time.monotonic_ns())
+        return outputs
+
+    def after(self, function: Function, outputs: Any) -> None:
+        """A call has just been made, by someone else; when it began is not known."""
+        now_ns = time.monotonic_ns()
+        if self._newest is not None:
+            self._newest.look(now_ns)
+        self._made(function, outputs, now_ns, now_ns)
+
+    def _made(self, function: Function, outputs: Any, begin_ns: int, end_ns: int) -> None:
         self.calls.append(Timed(threading.get_ident(), function, begin_ns, end_ns))
         if self._is_due(function, end_ns) and not is_tracing():
             self._mark(function, outputs, end_ns)
-        return outputs
 
     def is_told(self) -> bool:
         """Whether it is enough; waits for calls that are on their way, in the observer's thread."""
@@ -118,8 +130,9 @@ class Timer:
 
 
 def copy_of_smallest(jax: Any, outputs: Any) -> Any:
-    """Of the arrays that a call returns; not computed before they are. None if there are none. All
-    that are large are waited for, rather than given more of the device's memory.
+    """A copy of the smallest array that a call returns, which is not computed before the others
+    are; None if there are none. If all are large, they are waited for, rather than given more of
+    the device's memory.
     """
     arrays = [each for each in jax.tree_util.tree_leaves(outputs) if kind_of(jax, each) == "device"]
     if not arrays:

@@ -11,8 +11,10 @@ from pathlib import Path
 import msgspec
 
 from perfdoctor.kernel import die_with_parent, let_others_go_first
-from perfdoctor.observe.digest import program, timeline
+from perfdoctor.observe.digest import program, xplane
 from perfdoctor.observe.digest.compiles import compiled_in, compiles_of, tracing_of
+from perfdoctor.observe.digest.cost import cost_of
+from perfdoctor.observe.digest.excerpt import excerpt_of
 from perfdoctor.observe.digest.executable import (
     axis_shares,
     convolutions_in,
@@ -21,66 +23,97 @@ from perfdoctor.observe.digest.executable import (
     text_of,
 )
 from perfdoctor.observe.digest.garbage import garbage_of
+from perfdoctor.observe.digest.layers import TOO_MANY
 from perfdoctor.observe.digest.places import Code
 from perfdoctor.observe.digest.repetition import FEWEST_STEPS
 from perfdoctor.observe.digest.steps import steps_of
-from perfdoctor.observe.digest.timeline import Timeline
+from perfdoctor.observe.digest.timeline import Timeline, as_computed, without_tracing
+from perfdoctor.protocol import DIGEST, PREVIEW, RECORDING, TRACE
+from perfdoctor.schema.calls import MOSTLY
 from perfdoctor.schema.digest import Digest
+from perfdoctor.schema.figures import Excerpt
 from perfdoctor.schema.program import Executable, Program
 from perfdoctor.schema.recording import Recording
-from perfdoctor.schema.run import Steps
+from perfdoctor.schema.steps import Steps
 
 SHORTEST_S, LONGEST_S = 3.0, 40.0
-"""Of windows after the first; the longest holds five steps of six seconds."""
+"""Seconds of windows after the first; the longest holds five steps of six seconds."""
 LONGER, WAIT_LONGER = 4, 2
-"""So many times as long, where too few steps were seen, and where the host came to none: a batch
-may take longer to load than the window is."""
+"""The factor by which the next window is longer where too few steps were seen; and where the host
+came to none, since a batch may take longer to load than the window is."""
 COSTLY_S = 1.8
-"""A window that was shorter was ended for its many events, of which writing takes up to ten times
-as long as it did itself; most likely it lay in an evaluation, and a little more will do."""
+"""Seconds of a window: a shorter one was ended for its many events, of which writing takes up to
+ten times as long as the window itself; most likely it lay in an evaluation, and a little more will
+do."""
+SURE_LOOKS = 2
+"""Looks at which the same function must have dispatched operations: one may have lain in a
+set-up."""
 ENOUGH_STEPS, ENOUGH_S = 20, 20.0
-"""Fewer steps tell a mean, but hardly its error; a window of so many seconds is kept even so."""
+"""Steps that tell a mean and its error; and seconds of a window that is kept even with fewer."""
 
 
 def digest(folder: Path) -> Digest:
-    """From raw signals to the parts of an Observation."""
-    recording = msgspec.json.decode((folder / "recording.json").read_bytes(), type=Recording)
+    """Make the parts of an Observation out of raw signals."""
+    recording = msgspec.json.decode((folder / RECORDING).read_bytes(), type=Recording)
     missing = dict(recording.failures)
     seen = seen_in(folder, recording)
-    steps = steps_of(seen, recording, timeline.read(folder / "glance")) if seen else None
+    steps = steps_of(seen, recording, xplane.read(folder / PREVIEW)) if seen else None
     step_program, executable = None, None
     if recording.window is None:
         why = "the run ended before it was steady; give it more steps"
-        missing |= dict.fromkeys(("steps", "garbage", "program", "executable", "threads"), why)
+        parts = ("steps", "garbage", "program", "executable", "cost", "threads")
+        missing |= dict.fromkeys(parts, why)
     elif steps is None:
         why = why_no_steps(seen, recording)
-        missing |= dict.fromkeys(("steps", "program", "executable"), why)
+        missing |= dict.fromkeys(("steps", "program", "executable", "cost"), why)
     else:
         executable = with_axes(folder, steps, seen, recording)
         steps = with_convolutions(folder, steps, seen, recording)
         code = Code(own=tuple(recording.own))
         try:
-            step_program = program.read(Path(recording.programs), steps.function, code)
+            size = executable.argument_bytes if executable is not None else None
+            step_program = program.read(Path(recording.programs), steps.function, code, size)
         except Exception as error:  # jaxlib's parser is no stable interface
             missing["program"] = f"the StableHLO of {steps.function} can't be read: {error}"
+    missing |= unread(step_program)
     return Digest(
         compiles=compiles_of(recording),
         garbage=garbage_of(recording),
         steps=with_batch(steps, step_program, recording.devices),
+        timeline=picture_of(seen, steps, recording, missing),
         program=step_program,
         executable=executable,
+        cost=cost_of(steps, recording) if steps is not None else None,
         not_measured=missing,
         next_window_s=next_window_s(seen, steps, recording),
         is_step_known=is_known(steps, recording),
     )
 
 
+def unread(step_program: Program | None) -> dict[str, str]:
+    """Why not all of the program was read, if so."""
+    return {} if step_program is None or step_program.is_whole else {"layers": TOO_MANY}
+
+
+def picture_of(
+    seen: Timeline | None, steps: Steps | None, recording: Recording, missing: dict[str, str]
+) -> Excerpt | None:
+    """Some of the steps; a picture that can't be made is no reason to lose a diagnosis."""
+    if seen is None or steps is None:
+        return None
+    try:
+        return excerpt_of(seen, steps, recording)
+    except Exception as error:
+        missing["timeline"] = f"there is no picture of the steps: {error!r}"
+        return None
+
+
 def seen_in(folder: Path, recording: Recording) -> Timeline | None:
     """The timeline of the traced window; None if there was none."""
-    seen = timeline.read(folder / "trace")
+    seen = xplane.read(folder / TRACE)
     if seen is None:
         return None
-    return timeline.as_computed(timeline.without_tracing(seen, tracing_of(recording)))
+    return as_computed(without_tracing(seen, tracing_of(recording)))
 
 
 def next_window_s(seen: Timeline | None, steps: Steps | None, recording: Recording) -> float | None:
@@ -89,6 +122,10 @@ def next_window_s(seen: Timeline | None, steps: Steps | None, recording: Recordi
     if seen is None or window is None:
         return SHORTEST_S
     looked_s = (window.end_ns - window.start_ns) / 1e9
+    eager = recording.eager
+    is_sure = eager is not None and recording.eager_looks >= SURE_LOOKS
+    if steps is None and eager is not None and is_sure and eager.share >= MOSTLY:
+        return None  # the operations that a function dispatches are most of what there is
     if compiled_in(recording) and not recording.never_rests:
         return looked_s
     if steps is None:
@@ -119,10 +156,12 @@ def why_no_steps(seen: Timeline | None, recording: Recording) -> str:
     if seen is None or not seen.dispatches:
         return "no jitted function was called in the traced window"
     if compiled_in(recording) and not recording.never_rests:
-        return "all that was traced compiles, as a set-up does: give it more steps, or more time"
+        return "all that was traced compiles, as in a set-up: give the run more steps, or more time"
     again = "; something compiles in them again and again" if compiled_in(recording) else ""
-    fair = "that hold no compilation, and whose computation is in it too"
-    return f"fewer than {FEWEST_STEPS} steps in the traced window {fair}{again}"
+    return (
+        f"the traced window holds fewer than {FEWEST_STEPS} steps that compile nothing and are "
+        f"computed within it{again}"
+    )
 
 
 def with_convolutions(
@@ -166,4 +205,4 @@ if __name__ == "__main__":
     let_others_go_first()  # the program goes on meanwhile
     gc.disable()  # a trace is millions of objects, none of which is garbage before the end
     here = Path(sys.argv[1])
-    (here / "digest.json").write_bytes(msgspec.json.encode(digest(here)))
+    (here / DIGEST).write_bytes(msgspec.json.encode(digest(here)))

@@ -1,5 +1,6 @@
 """Where the time of steps went: each moment to what the host did, and whether the device idled."""
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,12 +17,14 @@ from perfdoctor.observe.digest.intervals import (
 )
 from perfdoctor.observe.digest.places import Activity, Code, waiting_library
 from perfdoctor.observe.digest.timeline import Timeline
-from perfdoctor.observe.digest.untraced import Toll
+from perfdoctor.observe.digest.untraced import TracingOverhead
 from perfdoctor.schema.recording import Frame, Recording
 from perfdoctor.schema.run import Place
 
 OP_BY_OP = 9
 """Dispatches a step from which on the step's function is one operation of many."""
+INNER = re.compile(r"(\.<locals>\.<\w+>)+$")
+"""Comprehensions and lambdas, which wait for the function around them."""
 LONG_MS = 1.0
 """Where the host is in Python for longer, a sampler that wants the interpreter gets it; out of a
 shorter time it seldom does, but in the dispatch that follows."""
@@ -31,7 +34,7 @@ def parts(
     timeline: Timeline,
     function: str,
     recording: Recording,
-    toll: Toll,
+    overhead: TracingOverhead,
     included: Intervals,
     count: int,
 ) -> dict[str, object]:
@@ -52,8 +55,8 @@ def parts(
     sampled_as = activities[numbers] if len(numbers) else np.zeros(0, object)
 
     def share(which: npt.NDArray[np.bool_], where: Intervals) -> float:
-        """Of the host's time in `where`, that of these samples: by their share of all, those
-        of long stays in Python and those of short ones, of which each has fewer.
+        """The part of the host's time in `where` that belongs to these samples: by their share of
+        all, for long stays in Python and for short ones, of which each has fewer, by themselves.
         """
         found_ms = 0.0
         for stays in (host[lasts_long], host[~lasts_long]):
@@ -72,27 +75,30 @@ def parts(
             chosen &= sampled_as == activity
         return code.places([recording.stacks[number] for number in numbers[chosen]], sampled)
 
+    of_jax = np.asarray([code.is_in_jax(stack) for stack in recording.stacks], bool)
+    operating = of_jax & (activities == "other")
     reading = reads(code, recording.stacks, stacks_of(wait)) & (activities != "loading")
     exposed_host = intersection(host, idle)
-    exposed_host_ms = toll.net_ms(exposed_host)
+    exposed_host_ms = overhead.net_ms(exposed_host)
     exposed_etl_ms = exposed_host_ms * share(sampled_as == "loading", exposed_host)
     exposed_logging_ms = exposed_host_ms * share(sampled_as == "logging", exposed_host)
     sampled = max(1, int(contains(included, instants).sum()))
-    busy_ms = toll.net_ms(busy) / count
+    busy_ms = overhead.net_ms(busy) / count
     return {
         "device_busy_ms": busy_ms,
         "work_ms": {name: busy_ms * part for name, part in work_shares(timeline).items()},
         "exposed_etl_ms": exposed_etl_ms / count,
-        "exposed_dispatch_ms": toll.net_ms(intersection(dispatch, idle)) / count,
-        "exposed_wait_ms": toll.net_ms(intersection(wait, idle)) / count,
-        "exposed_gc_ms": toll.net_ms(intersection(gc, idle)) / count,
+        "exposed_dispatch_ms": overhead.net_ms(intersection(dispatch, idle)) / count,
+        "exposed_wait_ms": overhead.net_ms(intersection(wait, idle)) / count,
+        "exposed_gc_ms": overhead.net_ms(intersection(gc, idle)) / count,
         "exposed_logging_ms": exposed_logging_ms / count,
         "exposed_other_ms": (exposed_host_ms - exposed_etl_ms - exposed_logging_ms) / count,
-        "etl_ms": toll.net_ms(host) * share(sampled_as == "loading", host) / count,
-        "reading_ms": toll.net_ms(host) * share(reading[numbers], host) / count,
-        "dispatch_ms": toll.net_ms(dispatch) / count,
-        "wait_ms": toll.net_ms(wait) / count,
-        "gc_ms": toll.net_ms(gc) / count,
+        "exposed_operations_ms": exposed_host_ms * share(operating[numbers], exposed_host) / count,
+        "etl_ms": overhead.net_ms(host) * share(sampled_as == "loading", host) / count,
+        "reading_ms": overhead.net_ms(host) * share(reading[numbers], host) / count,
+        "dispatch_ms": overhead.net_ms(dispatch) / count,
+        "wait_ms": overhead.net_ms(wait) / count,
+        "gc_ms": overhead.net_ms(gc) / count,
         "etl_places": places(host, "loading"),
         "wait_places": places(wait),
         "waits_in": waiting_library(stacks_of(wait)),
@@ -104,17 +110,17 @@ def parts(
 def reads(
     code: Code, stacks: Sequence[Sequence[Frame]], waiting: Sequence[Sequence[Frame]]
 ) -> npt.NDArray[np.bool_]:
-    """Of each stack, whether it is in a function of the user's that waits for results; one that
-    calls the step does other things too. bool[stacks]
+    """Whether each stack is in a function of the user's that waits for results; one that calls the
+    step does other things too. bool[stacks]
     """
     lines = [frame for stack in waiting if (frame := code.own_line(stack)) is not None]
-    functions = {(file, name) for file, _, name in lines} - code.way.keys()
+    functions = {(file, INNER.sub("", name)) for file, _, name in lines} - code.way.keys()
     found = [any((file, name) in functions for file, _, name in stack) for stack in stacks]
     return np.asarray(found, bool)
 
 
 def work_shares(timeline: Timeline) -> dict[str, float]:
-    """By jitted function, its share of what all operations took; empty where that is not told."""
+    """The share of each jitted function in what all operations took; empty if that is not told."""
     whole_ms = sum(timeline.computed_ms.values())
     known = {name: timeline.computed_ms.get(module_name(name)) for name in timeline.dispatches}
     return {name: ms / whole_ms for name, ms in known.items() if ms}

@@ -5,7 +5,9 @@ from perfdoctor.schema.recording import Recording
 from perfdoctor.schema.run import Compile
 
 LAST_PHASE = "backend_compile_duration"
+"""The last phase of a compilation, as jax.monitoring names it."""
 TRACING_PHASE = "jaxpr_trace_duration"
+"""The phase in which jax traces the Python function."""
 
 
 def tracing_of(recording: Recording) -> Intervals:

@@ -10,7 +10,8 @@ import numpy as np
 from perfdoctor.observe.digest.intervals import NOTHING, Intervals
 
 OPERATION_END = "end: "
-"""Before the name of an operation, in a second event; jax 0.8 lists no operations."""
+"""What stands before the name of an operation in the event of its end; jax 0.8 lists no
+operations."""
 
 
 @dataclass(frozen=True)

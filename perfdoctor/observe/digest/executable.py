@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
+from perfdoctor.protocol import EXECUTABLES
 from perfdoctor.schema.program import Executable, bytes_of
 from perfdoctor.schema.recording import ExecutableRecord, Recording
 
@@ -18,6 +19,9 @@ FUSION = re.compile(r"^ +(?:ROOT )?%?([\w.-]+) = .* fusion\(.* calls=%?([\w.-]+)
 OPERATION = re.compile(r"^ +(?:ROOT )?%?([\w.-]+) = (.+?) ([\w-]+)\((.*)$", re.MULTILINE)
 SHAPE = re.compile(r"\[([\d,]*)\]")
 NAMED = re.compile(r"%?([A-Za-z][\w.-]*)")
+"""What is found in the text of an optimised program (HLO): targets of calls, plain copies, the
+beginnings of computations, convolutions, fusions with what they call, operations with result, name
+and operands, shapes, and names of operands."""
 HOLDING = ("while", "call", "conditional", "tuple", "get-tuple-element", "parameter", "bitcast")
 """Operations that hold others, or do nothing."""
 LONG = 2048
@@ -28,7 +32,7 @@ PLACES = re.compile(
     | ^\d+\ .*$""",
     re.MULTILINE | re.VERBOSE,
 )
-"""Of the source code: in each operation, and in tables before the first."""
+"""What names places in the source code: in each operation, and in tables before the first."""
 
 
 def executable_of(folder: Path, function: str, recording: Recording) -> Executable | None:
@@ -51,13 +55,13 @@ def executable_of(folder: Path, function: str, recording: Recording) -> Executab
 
 
 def record_of(function: str, recording: Recording) -> ExecutableRecord | None:
-    """Of a jitted function: the first is the program that moves most bytes."""
+    """XLA's account of a jitted function: that of the program that moves most bytes."""
     return next((each for each in recording.executables if is_of(each, function)), None)
 
 
 def text_of(folder: Path, record: ExecutableRecord) -> str:
     """The optimised program."""
-    return (folder / "executables" / record.file).read_text()
+    return (folder / EXECUTABLES / record.file).read_text()
 
 
 def convolutions_in(text: str) -> frozenset[str]:
@@ -72,7 +76,8 @@ def convolutions_in(text: str) -> frozenset[str]:
 
 
 def axis_shares(text: str, operation_ms: Mapping[str, float]) -> dict[int, float]:
-    """By the length of a long axis: of the operations' time, that of those which touch such arrays.
+    """The share of the operations' time that those take which touch arrays with a long axis, by its
+    length.
 
     `text`: the optimised program; `operation_ms`: by the name of an operation.
     """
@@ -93,7 +98,9 @@ def axis_shares(text: str, operation_ms: Mapping[str, float]) -> dict[int, float
 
 
 def hashed(text: str) -> str:
-    """The same for the same program, wherever in the source code its operations stand."""
+    """A hash that is the same for the same program, wherever in the source code its operations
+    stand.
+    """
     lines = (line for line in PLACES.sub("", text).splitlines() if line.strip())
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 

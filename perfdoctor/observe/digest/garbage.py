@@ -7,6 +7,7 @@ from perfdoctor.schema.recording import CollectionEvent, Recording
 from perfdoctor.schema.run import Collection, Garbage
 
 CALL = re.compile(r"\bcollect\s*\(")
+"""A line of code that calls the garbage collector."""
 
 
 def garbage_of(recording: Recording) -> Garbage | None:

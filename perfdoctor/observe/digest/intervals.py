@@ -8,6 +8,7 @@ import numpy.typing as npt
 Intervals = npt.NDArray[np.int64]
 Instants = npt.NDArray[np.int64]
 NOTHING: Intervals = np.empty((0, 2), np.int64)
+"""No interval at all."""
 
 
 def union(pairs: Iterable[tuple[int, int]] | Intervals) -> Intervals:

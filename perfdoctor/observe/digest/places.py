@@ -5,9 +5,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import Literal
 
+from perfdoctor.observe.digest.functions import computes, holds_examples
 from perfdoctor.observe.digest.source import Caller, caller, is_generator
 from perfdoctor.schema.recording import Frame
 from perfdoctor.schema.run import Place
@@ -17,21 +19,36 @@ LOADING_FILES = re.compile(
     r"/(?:site|dist)-packages/(?:grain|PIL|torch/utils/data|torchvision|tensorflow_datasets"
     r"|tensorflow/python/data|datasets|array_record|h5py|zarr|pyarrow|cv2|imageio|webdataset)/"
 )
-LOADING_FUNCTIONS = ("__next__", "__getitem__", "__getitems__")
+"""Files of libraries that load and prepare data."""
+NEXT, ITEMS = "__next__", ("__getitem__", "__getitems__")
+"""Methods of data loaders: that of an iterator, and those of whatever has items, a data set say."""
 LOGGING_FILES = re.compile(
     r"/(?:site|dist)-packages/(?:orbax|tensorboardX|tensorboard|wandb|mlflow|tqdm|rich|absl/logging"
     r"|flax/training/checkpoints|clu/metric_writers|matplotlib|torch/utils/tensorboard)"
     r"|/lib/python3[^/]*/(?:logging|json|pickle\.py|csv\.py)"
 )
+"""Files of libraries, and of Python, that log, save and plot."""
 LOGGING_FUNCTIONS = re.compile(
-    r"(?:^|\.|_)(?:log|save|write|print|dump|plot|report|checkpoint)(?:_|$|ging|point)",
+    r"(?:^|\.|_)(?:(?P<log>log)|save|write|print|dump|plot|report|checkpoint)(?:_|$|ging|point)",
     re.IGNORECASE,
 )
+"""Names of functions that log, save or plot."""
+LOGARITHMS = re.compile(
+    r"log_(?:probs?|p|q|pdf|pmf|cdf|likelihoods?|density|softmax|sigmoid|sum_?exp|mean_?exp|det"
+    r"|odds|ratios?|scale|var|std|prior|posterior|joint|mel)(?:_|$)",
+    re.IGNORECASE,
+)
+"""Names of functions that compute a logarithm, where the source can't be read."""
 LIBRARY_FILES = re.compile(r"/site-packages/|/dist-packages/|/lib/python3|^<|^/?zip")
+"""Files of Python and of installed packages."""
 OURS = re.compile(r"/perfdoctor/(?:observe|injection|trials)/")
+"""Files of perfdoctor that work in the observed process."""
 OF_JAX = re.compile(r"/(?:site|dist)-packages/jax(?:lib)?/")
+"""Files of jax itself."""
 PACKAGE = re.compile(r"/(?:site|dist)-packages/(\w+)/")
+"""The installed package that a file belongs to."""
 INSIDE_JAX = re.compile(r"/(?:site|dist)-packages/(?:jax|jaxlib|flax|haiku|equinox|optax|chex)/")
+"""Files of jax, and of libraries whose functions are calls of it."""
 
 
 @dataclass(frozen=True)
@@ -114,10 +131,16 @@ class Code:
             return True
         if not self.is_own(file):
             return False
-        if function.rpartition(".")[2] in LOADING_FUNCTIONS:
+        method = function.rpartition(".")[2]
+        if method == NEXT or (method in ITEMS and holds_examples(file, line) is not False):
             return True
         generates = bool(self.seen) and (file, function) not in self.dispatching
         return generates and is_generator(file, line)
+
+    def is_in_jax(self, stack: Sequence[Frame]) -> bool:
+        """Whether the user's innermost line waits for Python of jax, or of a library on it."""
+        inner = takewhile(lambda frame: not self.is_own(frame[0]), stack)
+        return any(INSIDE_JAX.search(file) for file, _, _ in inner)
 
     def own_line(self, stack: Sequence[Frame]) -> Frame | None:
         """The innermost line of the user's own code."""
@@ -144,8 +167,17 @@ class Code:
 
 def is_logging(frame: Frame) -> bool:
     """Whether this frame writes a log, a checkpoint or a plot."""
-    file, _, function = frame
-    return bool(LOGGING_FILES.search(file) or LOGGING_FUNCTIONS.search(function))
+    file, line, function = frame
+    if LOGGING_FILES.search(file):
+        return True
+    found = LOGGING_FUNCTIONS.search(function)
+    return found is not None and not (found["log"] and is_logarithm(file, line, function))
+
+
+def is_logarithm(file: str, line: int, function: str) -> bool:
+    """Whether a function that is called log computes something, and writes nothing."""
+    told = computes(file, line)
+    return bool(LOGARITHMS.search(function)) if told is None else told
 
 
 def waiting_library(stacks: Sequence[Sequence[Frame]]) -> str:

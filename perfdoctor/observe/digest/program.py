@@ -11,21 +11,51 @@ from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
 
 from perfdoctor.observe.digest.executable import module_name
-from perfdoctor.observe.digest.layers import inside, walk
+from perfdoctor.observe.digest.layers import walk
+from perfdoctor.observe.digest.operations import inside
 from perfdoctor.observe.digest.places import Code
-from perfdoctor.schema.program import Argument, Program
+from perfdoctor.schema.program import Argument, Program, bytes_of
 
 NAME = re.compile(r'^loc\("?([^"]*)"?\)$')
+"""The name of an argument, as its location has it."""
 ROOT = re.compile(r"[\[.]")
 """What divides the name of an argument from those of its parts: params['dense'], batch.image."""
+COMPLEX = re.compile(r"complex<(\w+)>")
+"""The type of complex numbers: of two real ones each."""
+ARGUMENT = re.compile(r"%arg\d+: tensor<((?:\d+x)*)(complex<\w+>|\w+)>")
+"""An argument of a function: its sizes, and the type of its elements."""
+LOOKED_AT = 50
+"""Programs of one name, the newest first, whose arguments are looked at: a function that compiles
+again and again has hundreds."""
 RANDOM_KEYS = (((2,), "ui32"), ((4,), "ui32"))
-"""Of threefry, and of rbg."""
+"""Shapes and types of the random keys of threefry, and of rbg."""
 
 
-def read(dumps: Path, function: str, code: Code | None = None) -> Program | None:
-    """The newest program of a function with this name; None if none was dumped."""
-    files = sorted(dumps.glob(f"jax_ir*_{module_name(function)}_compile.mlir"))
-    return parse(files[-1].read_text(), function, code) if files else None
+def read(
+    dumps: Path, function: str, code: Code | None = None, argument_bytes: int | None = None
+) -> Program | None:
+    """The newest program of a function with this name; None if none was dumped.
+
+    `argument_bytes`: what its arguments take, if that is known. A program has functions of one name
+    (`step` to train, and `step` to evaluate), and one function has a program for each shape: the
+    newest that takes so much is read; if none does, the newest of all.
+    """
+    files = sorted(dumps.glob(f"jax_ir*_{module_name(function)}_compile.mlir"), reverse=True)
+    texts = (file.read_text() for file in files[:LOOKED_AT])
+    found = next((text for text in texts if size_of_arguments(text) == argument_bytes), None)
+    if found is None and files:
+        found = files[0].read_text()
+    return parse(found, function, code) if found is not None else None
+
+
+def size_of_arguments(text: str) -> int:
+    """Bytes that the arguments of a module's main function take, told without parsing it."""
+    _, _, behind = text.partition("@main(")
+    head, _, _ = behind.partition("->")
+    return sum(
+        bytes_of(dtype, [int(size) for size in shape.split("x") if size])
+        for shape, dtype in ARGUMENT.findall(head)
+    )
 
 
 def parse(text: str, function: str, code: Code | None = None) -> Program:
@@ -62,6 +92,7 @@ def parse(text: str, function: str, code: Code | None = None) -> Program:
             callbacks=tuple(seen.callbacks),
             constant_bytes=constant_bytes(module.operation),
             wide_places=seen.wide_places(),
+            is_whole=seen.is_whole,
         )
 
 
@@ -75,21 +106,33 @@ def count(operation: Any, operations: Counter[str], elements: Counter[str]) -> N
                 for result in inner.results:
                     if isinstance(result.type, ir.RankedTensorType):
                         shape, dtype = shape_and_dtype(result.type)
-                        elements[dtype] += math.prod(shape)
+                        parts = COMPLEX.fullmatch(dtype)  # a complex number is two real ones
+                        elements[parts[1] if parts else dtype] += math.prod(shape) * (
+                            2 if parts else 1
+                        )
                 count(inner, operations, elements)
 
 
 def constant_bytes(operation: Any) -> int:
-    """Of the arrays that stand in the program as constants; splats and scalars take no space."""
+    """The bytes of the arrays that stand in the program as constants; splats and scalars take no
+    space.
+    """
     total = 0
     for inner in inside(operation):
         if inner.name == "stablehlo.constant":
-            value = ir.DenseElementsAttr(inner.attributes["value"])
-            shape, dtype = shape_and_dtype(value.type)
-            if not value.is_splat:
-                total += math.prod(shape) * (int("0" + re.sub(r"\D", "", dtype)[:3]) or 8) // 8
+            shape, dtype = shape_and_dtype(inner.results[0].type)
+            if not is_splat(inner):
+                total += bytes_of(dtype, shape)
         total += constant_bytes(inner)
     return total
+
+
+def is_splat(constant: Any) -> bool:
+    """Whether all elements of a constant are the same one, which stands in the program once."""
+    try:
+        return bool(ir.DenseElementsAttr(constant.attributes["value"]).is_splat)
+    except TypeError:  # jaxlib can print complex numbers, but not read them
+        return "dense<(" in constant.get_asm(large_elements_limit=1)
 
 
 def arguments(main: Any, kind: Any) -> tuple[Argument, ...]:
@@ -114,7 +157,7 @@ def arguments(main: Any, kind: Any) -> tuple[Argument, ...]:
 
 
 def shape_and_dtype(tensor: Any) -> tuple[tuple[int, ...], str]:
-    """Of a tensor type: its sizes, and its element type as MLIR names it (f64, i32, ui8)."""
+    """The sizes of a tensor type, and its element type as MLIR names it (f64, i32, ui8)."""
     ranked = ir.RankedTensorType(tensor)
     return tuple(ranked.shape), str(ranked.element_type)
 

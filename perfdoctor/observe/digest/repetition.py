@@ -1,6 +1,6 @@
 """Which calls begin a step: what repeats in a timeline."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 import numpy as np
@@ -11,32 +11,55 @@ from perfdoctor.observe.digest.timeline import Timeline
 from perfdoctor.schema.recording import Recording
 
 FEWEST_STEPS = 5
-"""That tell a mean, and where the time goes."""
+"""Steps that tell a mean, and where the time goes."""
 FAIR_SHARE = 0.1
-"""A thread that makes fewer of the calls than this share of the busiest one's is no other caller:
+"""The share of the busiest thread's calls that a thread must make to be a caller too: others make
 an evaluation now and then."""
 LONGEST, MOST_FUNCTIONS, REGULAR = 16, 12, 0.85
-"""A step holds at most so many calls of one of the functions that do most of the work, and these
-are called equally often in nearly all steps; an evaluation now and then is no part of it."""
+"""Calls of one function in a step, at most; functions that are looked at, those that do most of the
+work; and the share of steps in which they are called equally often, as an evaluation now and then
+is no part of a step."""
 
 
-def begins(timeline: Timeline, function: str, weights: Mapping[str, float]) -> Instants:
+def begins(
+    timeline: Timeline, function: str, weights: Mapping[str, float], made: Mapping[str, int]
+) -> Instants:
     """When the steps of a training thread began.
 
     By the program's own marks, if it sets any. Else by the most frequent call, or each second,
     third … call of a function, between which always the same is called: a step may be made of
     several jitted functions, of gradients that are accumulated, or of single operations.
+
+    `made`: how many calls of a function a step makes, where that was seen. A trace tells functions
+    apart by their names only: of two that have the same one, each call would look like a step.
     """
     if len(timeline.annotated) > FEWEST_STEPS:
         return timeline.annotated[:, 0]
     known = sorted(weights, key=lambda name: -weights[name])[:MOST_FUNCTIONS]
     calls = {name: timeline.dispatches[name][:, 0] for name in known}
-    strided = [(len(calls[name]) // n, -n, name) for name in known for n in range(1, LONGEST + 1)]
+    strided = [
+        (len(calls[name]) // n, -n, name)
+        for name in known
+        for n in range(1, LONGEST + 1)
+        if n % made.get(name, 1) == 0
+    ]
     for count, stride, name in sorted(strided, reverse=True):
         starts = calls[name][::-stride]
         if count > FEWEST_STEPS and repeats(starts, -stride, calls, weights):
             return starts
-    return calls[function]
+    return calls[function][:: made.get(function, 1)]
+
+
+def calls_made(recording: Recording) -> Counter[str]:
+    """How many calls of each function a step makes, as they were probed before the window; empty
+    where they were not, or several threads make them.
+    """
+    known = recording.step_calls
+    return (
+        Counter(call.function for call in known.calls)
+        if known and known.threads == 1
+        else Counter()
+    )
 
 
 def repeats(

@@ -33,7 +33,7 @@ class Run(NamedTuple):
 
     number: int
     begin_ns: int
-    """Of the operation by which the run is known."""
+    """When the operation began by which the run is known."""
 
 
 class Runs(NamedTuple):
@@ -67,7 +67,7 @@ def runs_of(threads: Sequence[Thread]) -> dict[Operation, Runs]:
 
 
 def begins_of(threads: Sequence[Thread], runs: Mapping[Operation, Runs]) -> dict[str, Instants]:
-    """By the name of programs, when their runs began; told where each program of that name, one for
+    """When the runs of programs began, by their name; told where each program of that name, one for
     each shape of its arguments, has an operation that its runs begin once, and no other's do.
     """
     by_program: dict[tuple[str, int], list[Instants]] = defaultdict(list)
@@ -89,12 +89,12 @@ def begins_of(threads: Sequence[Thread], runs: Mapping[Operation, Runs]) -> dict
 
 
 def runs_between(earlier: Run, later: Run) -> int:
-    """From one run of a program to another; their numbers have 32 bits."""
+    """How many runs lie between two runs of a program; their numbers have 32 bits."""
     return (later.number - earlier.number) % 2**32
 
 
 def operation_ms(threads: Sequence[Thread]) -> dict[str, float]:
-    """By name, what operations took; what runs beside another, or in one, counts in both."""
+    """What operations took, by name; what runs beside another, or in one, counts in both."""
     found: defaultdict[str, float] = defaultdict(float)
     names = operations_in(threads)
     for thread in threads:
@@ -109,9 +109,9 @@ def total_of(spans: Intervals) -> float:
 
 
 def computed_ms(threads: Sequence[Thread]) -> dict[str, float]:
-    """By program, what its operations took; where several run at the same time, or one in another,
-    each its part. Where programs have operations of one name, its time is divided as among those
-    events that are asked.
+    """What the operations of each program took; where several run at the same time, or one in
+    another, each its part. Where programs have operations of one name, its time is divided as among
+    those events that are asked.
     """
     found: defaultdict[str, float] = defaultdict(float)
     names = operations_in(threads)

@@ -21,11 +21,11 @@ from perfdoctor.schema.recording import CompileEvent
 FEWEST_WAITS = 4
 """Waits in the window from which on a standard error is taken from wait to wait."""
 LITTLE = 0.25
-"""Of a step: what compiling may take in one that counts even so."""
+"""The share of a step that compiling may take in one that counts even so."""
 RUN_AHEAD = 32
 """Calls that jax's CPU client lets the host be ahead of what is computed."""
 OUTLYING = 3
-"""Times the median."""
+"""The factor of the median beyond which a step is an outlier."""
 BLOCKS = 10
 """Blocks of consecutive steps from which the standard error is taken."""
 
@@ -52,14 +52,14 @@ def without_compilation(every: Intervals, compiles: Sequence[CompileEvent]) -> I
 
 
 def holds(every: Intervals, instants: Instants) -> npt.NDArray[np.bool_]:
-    """In which steps one of the sorted instants lies; bool[steps]."""
+    """Whether one of the sorted instants lies in each step. bool[steps]"""
     begins, ends = (np.searchsorted(instants, every[:, side]) for side in (0, 1))
     found: npt.NDArray[np.bool_] = ends > begins
     return found
 
 
 def fair_sample(starts: Instants, waits: Intervals, calls_a_step: float) -> Intervals:
-    """Of the steps between consecutive dispatches those of which was computed what was dispatched.
+    """The steps between consecutive dispatches in which what was dispatched was also computed.
 
     The host runs ahead of the device until it waits. Between two waits all is fair; the step that
     holds a wait belongs to those before it, whose work it waits for. Before the first wait and
@@ -80,9 +80,9 @@ def fair_sample(starts: Instants, waits: Intervals, calls_a_step: float) -> Inte
 
 
 def standard_error_ms(kept: Intervals, waits: Intervals) -> float:
-    """Of the mean step time, from blocks of consecutive steps: neighbours are not independent.
-
-    Blocks end where the host waited for the device, if it did, so that each holds what it began.
+    """The standard error of the mean step time, from blocks of consecutive steps: neighbours are
+    not independent. Blocks end where the host waited for the device, if it did, so that each holds
+    what it began.
     """
     ends = np.searchsorted(kept[:, 1], waits[:, 1]) if len(waits) >= FEWEST_WAITS else np.arange(0)
     ends = np.unique(ends[(ends > 0) & (ends < len(kept))])

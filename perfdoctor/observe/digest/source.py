@@ -20,12 +20,13 @@ class Caller:
     """The lines of a function that calls the step, or something that does."""
 
     calling: Lines
-    """Of the statements that contain the call."""
+    """Lines of the statements that contain the call."""
     feeding: Lines
-    """Of the statements that prepare its arguments."""
+    """Lines of the statements that prepare its arguments."""
 
 
 NOWHERE = Caller(frozenset(), frozenset())
+"""What is known of a function whose source can't be read."""
 
 
 @cache
@@ -55,7 +56,7 @@ def is_generator(file: str, line: int) -> bool:
 
 
 def caller_in(tree: ast.Module, line: int) -> Caller:
-    """The same, of a file that was read."""
+    """The same, of a file that has been read."""
     function = innermost_function(tree, line)
     statements = list(statements_of(function))
     here = [each for each in statements if line in head(each)]

@@ -4,9 +4,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from perfdoctor.observe.digest.attribution import parts
 from perfdoctor.observe.digest.compiles import compiled_in
+from perfdoctor.observe.digest.executable import module_name
 from perfdoctor.observe.digest.intervals import (
     NOTHING,
     Intervals,
@@ -19,6 +21,7 @@ from perfdoctor.observe.digest.repetition import (
     FEWEST_STEPS,
     begins,
     callers_of,
+    calls_made,
     step_function,
     weights_of,
 )
@@ -30,27 +33,28 @@ from perfdoctor.observe.digest.sample import (
     without_compilation,
 )
 from perfdoctor.observe.digest.timeline import Timeline, as_computed
-from perfdoctor.observe.digest.untraced import toll_of
+from perfdoctor.observe.digest.untraced import overhead_of
 from perfdoctor.schema.calls import StepCalls
 from perfdoctor.schema.recording import Recording
-from perfdoctor.schema.run import Steps
+from perfdoctor.schema.steps import Steps
 
+Lengths = npt.NDArray[np.float64]
 SEEN = 0.1
-"""Of the window: where all steps that hold no compilation take less together, and the program does
-not compile for ever, they are calls of a set-up."""
+"""The share of the window that steps without a compilation must take together, unless the program
+compiles for ever: else they are calls of a set-up."""
 MOST = 40
 """Functions whose calls are kept."""
 BURST_MS = 40.0
-"""Page faults that a trace brings about come in bursts: outliers up to 35 ms in scripts of
-tests/clinic, whose evaluations take 90 and more. Shorter ones are the trace's."""
+"""Milliseconds up to which an outlier may come from the trace, which brings about bursts of page
+faults: up to 35 ms in scripts of tests/clinic, whose evaluations take 90 and more."""
 
 
 def steps_of(
-    timeline: Timeline, recording: Recording, glance: Timeline | None = None
+    timeline: Timeline, recording: Recording, preview: Timeline | None = None
 ) -> Steps | None:
     """The steps of the traced window; None if no repeated dispatch was seen in it.
 
-    `glance`: a short trace before it, by which times are told as they are without any trace.
+    `preview`: a short trace before it, by which times are told as they are without any trace.
     """
     window = recording.window
     weights = weights_of(timeline, recording)
@@ -59,8 +63,9 @@ def steps_of(
         return None
     callers = callers_of(timeline, function)
     starts = np.sort(np.concatenate([spans[:, 0] for spans in callers]))
+    made = calls_made(recording)
     if len(callers) == 1:
-        starts = begins(timeline, function, weights)
+        starts = begins(timeline, function, weights, made)
     called = sum(map(len, timeline.dispatches.values())) / max(1, len(starts))
     may_be_ahead = len(callers) == 1 and not timeline.is_as_computed
     every = fair_sample(starts, timeline.waits if may_be_ahead else NOTHING, called)
@@ -68,7 +73,7 @@ def steps_of(
     if len(kept) < fewest(recording, function):
         moved = as_computed(timeline, even_if_as_many=True)
         is_new = moved.is_as_computed and not timeline.is_as_computed
-        return steps_of(moved, recording, glance) if is_new else None
+        return steps_of(moved, recording, preview) if is_new else None
     if len(kept) < len(every) and is_set_up(kept, recording):
         return None
     lengths_ms = (kept[:, 1] - kept[:, 0]) / 1e6
@@ -80,20 +85,21 @@ def steps_of(
         recording.step_calls, function, calls_in(timeline, included), count
     )
     told_share = untraced_ms / float(lengths_ms.mean()) if untraced_ms else None
-    toll = toll_of(glance, timeline, function, usual_share, included, told_share)
-    lengths_ms *= toll.share
+    overhead = overhead_of(preview, timeline, function, usual_share, included, told_share)
+    lengths_ms *= overhead.share
+    scattered_ms = as_they_were_computed(timeline, function, weights, made, lengths_ms)
     return Steps(
         function=function,
         count=count,
         left_out=len(every) - count,
         time_ms=float(lengths_ms.mean()),
-        median_ms=float(np.median(lengths_ms)),
-        p95_ms=float(np.quantile(lengths_ms, 0.95)),
-        outliers=int(outlying(lengths_ms).sum()),
-        outlier_share=float(lengths_ms[outlying(lengths_ms)].sum() / lengths_ms.sum()),
-        standard_error_ms=toll.share * standard_error_ms(kept, timeline.waits),
-        slowed=1 / toll.share,
-        cpu_ms=float(toll.share * window.cpu_s * 1e3 / window_steps),
+        median_ms=float(np.median(scattered_ms)),
+        p95_ms=float(np.quantile(scattered_ms, 0.95)),
+        outliers=int(outlying(scattered_ms).sum()),
+        outlier_share=float(scattered_ms[outlying(scattered_ms)].sum() / scattered_ms.sum()),
+        standard_error_ms=overhead.share * standard_error_ms(kept, timeline.waits),
+        slowed=1 / overhead.share,
+        cpu_ms=float(overhead.share * window.cpu_s * 1e3 / window_steps),
         dispatches=sum(calls_in(timeline, included).values()) / count,
         calls={name: n / count for name, n in calls_in(timeline, included).most_common(MOST)},
         work={name: weight / sum(weights.values()) for name, weight in weights.items() if weight},
@@ -102,18 +108,40 @@ def steps_of(
         began_s=(window.start_ns - recording.start_ns) / 1e9,
         window_s=(window.end_ns - window.start_ns) / 1e9,
         threads=len(callers),
-        call_ms=toll.share * call_ms(callers) if len(callers) > 1 else 0.0,
+        call_ms=overhead.share * call_ms(callers) if len(callers) > 1 else 0.0,
         waits=inside(timeline.waits, included) / count,
         waiting_steps=float(holds(kept, timeline.waits[:, 0]).mean()),
         uploads=inside(timeline.uploads, included) / count,
-        upload_ms=toll.net_ms(intersection(timeline.copies, included)) / count,
+        upload_ms=overhead.net_ms(intersection(timeline.copies, included)) / count,
         callbacks=inside(timeline.callbacks, included) / count,
-        callback_ms=toll.net_ms(intersection(union(timeline.callbacks), included)) / count,
+        callback_ms=overhead.net_ms(intersection(union(timeline.callbacks), included)) / count,
         operations=int(contains(included, timeline.operations).sum()) / count,
-        copy_ms=toll.net_ms(intersection(timeline.device_copies, included)) / count,
+        copy_ms=overhead.net_ms(intersection(timeline.device_copies, included)) / count,
         busy_shares=busy_shares(timeline, included, recording.devices),
-        **parts(timeline, function, recording, toll, included, count),  # type: ignore[arg-type]
+        **parts(timeline, function, recording, overhead, included, count),  # type: ignore[arg-type]
     )
+
+
+def as_they_were_computed(
+    timeline: Timeline,
+    function: str,
+    weights: Mapping[str, float],
+    made: Mapping[str, int],
+    called_ms: Lengths,
+) -> Lengths:
+    """How long steps took, of the same mean: a program that dispatches ahead makes its calls in
+    bursts, and how they follow each other says nothing of how long they are computed.
+
+    `called_ms`: from call to call. Where it is not told when a step was computed, the same.
+    """
+    moved = as_computed(timeline, even_if_as_many=True)
+    if not moved.is_as_computed or module_name(function) not in timeline.run_begins:
+        return called_ms
+    computed_ms = np.diff(begins(moved, function, weights, made)) / 1e6
+    if len(computed_ms) < FEWEST_STEPS:
+        return called_ms
+    found: Lengths = computed_ms * (called_ms.mean() / computed_ms.mean())
+    return found
 
 
 def fewest(recording: Recording, function: str) -> int:
@@ -157,7 +185,7 @@ def inside(events: Intervals, included: Intervals) -> int:
 
 
 def busy_shares(timeline: Timeline, included: Intervals, devices: int) -> tuple[float, ...]:
-    """By device, the share of the steps' time in which it computed."""
+    """The share of the steps' time in which each device computed."""
     whole_ms = total_ms(included)
     shares = [total_ms(intersection(busy, included)) / whole_ms for busy in timeline.busy_by_device]
     return tuple(shares) + (0.0,) * (devices - len(shares)) if shares else ()

@@ -3,7 +3,7 @@
 A trace slows a program down. On the CPU each small operation is two events, and where a step frees
 and allocates megabytes, events settle in the gaps, so that each step is given memory that the
 kernel has to clear: steps of tests/clinic take 1.0 to 5 times as long while they are traced. XLA
-numbers the runs of a program, traced or not. So a glance before the window tells how many runs lay
+numbers the runs of a program, traced or not. So a preview before the window tells how many runs lay
 between the two, and how long one takes that is not traced.
 """
 
@@ -25,23 +25,23 @@ from perfdoctor.observe.digest.runs import Operation, Run, runs_between
 from perfdoctor.observe.digest.timeline import Timeline
 
 FEWEST_RUNS = 5
-"""Between glance and window, and in the window; fewer tell no mean."""
+"""Runs between preview and window, and in the window, that tell a mean."""
 NEARLY_ALL = 0.9
-"""Of a function's runs in the window: so many are of programs that ran in the glance too. Of more
-programs, one for each shape of a batch, others may have run before the window than in it."""
+"""The share of a function's runs in the window that must be of programs which ran in the preview
+too. Of more programs, one for each shape of a batch, others may have run before the window than in
+it."""
 LEAST = 0.1
-"""Of a traced time, 0.2 to 1 in tests/clinic; where it seems to be less, the program did something
-else before."""
+"""The least that a step may take without a trace, as a share of what it takes with one, 0.2 to 1 in
+tests/clinic; where it seems to be less, the program did something else before."""
 
 EVENT_MS = 1.5e-3
-"""That an event costs at most (0.3 and 1.2 µs in two scripts of tests/clinic that allocate little).
-What steps are longer besides, they are in all their parts: page faults, or a machine that was
-slower just then.
-"""
+"""Milliseconds that an event costs at most (0.3 and 1.2 µs in two scripts of tests/clinic that
+allocate little). What steps are longer besides, they are in all their parts: page faults, or a
+machine that was slower just then."""
 
 
 @dataclass(frozen=True)
-class Toll:
+class TracingOverhead:
     """What a trace costs the program."""
 
     share: float
@@ -49,7 +49,8 @@ class Toll:
     event_ms: float
     """Each event that makes a step longer; see `lengthening`."""
     rest_share: float
-    """Without a trace, of what steps take with one besides their events."""
+    """What steps take without a trace besides their events, as a share of what they take with
+    one."""
     lengthening: Instants
 
     def net_ms(self, where: Intervals) -> float:
@@ -65,25 +66,25 @@ class Toll:
         return self.rest_share * max(LEAST * traced_ms, traced_ms - events_ms)
 
 
-def toll_of(
-    glance: Timeline | None,
+def overhead_of(
+    preview: Timeline | None,
     seen: Timeline,
     function: str,
     usual_share: float,
     included: Intervals,
     told_share: float | None = None,
-) -> Toll:
-    """Of the trace of steps, by what they took before it (`told_share`, of what they take with it),
-    or by a glance at the same program before.
+) -> TracingOverhead:
+    """What the trace of steps adds to them: by what they took before it (`told_share`, as a share
+    of what they take with it), or by a preview of the same program before.
 
-    `usual_share`: what a step takes that is no outlier, of what one takes in the mean. If an
-    evaluation or a checkpoint lay between glance and window, the toll comes out too low, and never
-    too high. `included`: all the time of the steps that count.
+    `usual_share`: what a step takes that is no outlier, as a share of the mean step. If an
+    evaluation or a checkpoint lay between preview and window, the overhead comes out too low, and
+    never too high. `included`: all the time of the steps that count.
     """
     lengthening = events_that_lengthen(seen, included)
     share = told_share
-    if share is None and glance is not None:
-        by_runs = untraced_share(glance, seen, function)
+    if share is None and preview is not None:
+        by_runs = untraced_share(preview, seen, function)
         share = by_runs / usual_share if by_runs is not None else None
     share = min(1.0, share) if share is not None else 1.0
     if share < LEAST:
@@ -91,7 +92,7 @@ def toll_of(
     whole_ms = total_ms(included)
     event_ms = min(EVENT_MS, (1 - share) * whole_ms / max(1, len(lengthening)))
     rest_ms = max(LEAST * whole_ms, whole_ms - event_ms * len(lengthening))
-    return Toll(share, event_ms, share * whole_ms / max(rest_ms, 1e-9), lengthening)
+    return TracingOverhead(share, event_ms, share * whole_ms / max(rest_ms, 1e-9), lengthening)
 
 
 def events_that_lengthen(seen: Timeline, included: Intervals) -> Instants:
@@ -104,10 +105,11 @@ def events_that_lengthen(seen: Timeline, included: Intervals) -> Instants:
     return np.sort(np.concatenate([device, device, host]))
 
 
-def untraced_share(glance: Timeline, seen: Timeline, function: str) -> float | None:
-    """From one run of a function's programs to the next: between glance and window, of in it.
+def untraced_share(preview: Timeline, seen: Timeline, function: str) -> float | None:
+    """How long it takes from one run of a function's programs to the next between preview and
+    window, as a share of what it takes in the window.
 
-    None where it can't be told, since those that ran in the glance too, and often enough, do not
+    None where it can't be told, since those that ran in the preview too, and often enough, do not
     make nearly all runs of the window.
     """
     programs: defaultdict[int, list[Operation]] = defaultdict(list)
@@ -116,14 +118,14 @@ def untraced_share(glance: Timeline, seen: Timeline, function: str) -> float | N
             programs[each.program].append(each)
     made = told = before_a_ns = inside_a_ns = 0.0
     for operations in programs.values():
-        common = [each for each in operations if each in glance.runs]
+        common = [each for each in operations if each in preview.runs]
         # one that is not repeated within a run, if there is any
         chosen = min(common or operations, key=lambda each: (seen.runs[each].events, each.name))
         first, last, _ = seen.runs[chosen]
         inside = runs_between(first, last)
         made += inside
         if common and inside >= FEWEST_RUNS:
-            earlier = glance.runs[chosen].last
+            earlier = preview.runs[chosen].last
             if runs_between(earlier, first) >= FEWEST_RUNS:
                 told += inside
                 before_a_ns += runs_a_ns(earlier, first)

@@ -1,15 +1,19 @@
 """A Benchmark as workflow commands: annotations that GitHub shows on a pull request."""
 
+from perfdoctor.report.annotation import Level, annotation
 from perfdoctor.report.benchmark.words import exact_change, sentence
 from perfdoctor.schema.benchmark import Benchmark
 
-LEVELS = {
+TITLE = "perfdoctor bench"
+"""The title of each annotation."""
+LEVELS: dict[str, Level] = {
     "regressed": "error",
     "inconclusive": "warning",
     "incomparable": "warning",
     "pass": "notice",
     "improved": "notice",
 }
+"""How grave an annotation is, by the verdict."""
 
 
 def render(benchmark: Benchmark) -> str:
@@ -18,13 +22,6 @@ def render(benchmark: Benchmark) -> str:
     found = benchmark.comparison
     if found is not None:
         details = [sentence(benchmark), *map(exact_change, found.exact), *found.causes]
-        lines.append(annotation(LEVELS[found.verdict], "\n".join(details)))
-    lines += [annotation("warning", each) for each in benchmark.warnings]
+        lines.append(annotation(LEVELS[found.verdict], "\n".join(details), title=TITLE))
+    lines += [annotation("warning", each, title=TITLE) for each in benchmark.warnings]
     return "".join(f"{line}\n" for line in lines)
-
-
-def annotation(level: str, text: str) -> str:
-    """As the runner reads it from the log; % and line ends are escaped as it asks for."""
-    for raw, escaped in (("%", "%25"), ("\r", "%0D"), ("\n", "%0A")):
-        text = text.replace(raw, escaped)
-    return f"::{level} title=perfdoctor bench::{text}"

@@ -2,9 +2,19 @@
 
 from collections.abc import Iterator
 
-from perfdoctor.report.benchmark.words import LABELS, cells, change, exact_change, sentence
+from perfdoctor.report.benchmark.words import (
+    LABELS,
+    cells,
+    change,
+    counting,
+    exact_change,
+    sentence,
+)
+from perfdoctor.report.gfm import LIMIT_BYTES, code, escaped, fitting, left_out, table
 from perfdoctor.schema.benchmark import Benchmark
 
+FOR_THE_END = 200
+"""Bytes that are kept for what is said of lines that are left out."""
 MARKS = {
     "regressed": "🔴",
     "pass": "🟢",
@@ -12,38 +22,42 @@ MARKS = {
     "inconclusive": "🟡",
     "incomparable": "⚪",
 }
+"""A mark before each verdict."""
 
 
 def render(benchmark: Benchmark) -> str:
     """The verdict, a table, and what lies behind it."""
-    return "\n".join(lines(benchmark)) + "\n"
+    kept, left = fitting(lines(benchmark), LIMIT_BYTES - FOR_THE_END)
+    return "\n".join([*kept, *([left_out(left)] if left else [])]) + "\n"
 
 
 def lines(benchmark: Benchmark) -> Iterator[str]:
     """Line by line."""
-    yield f"### perfdoctor bench `{benchmark.target.name}`"
+    yield f"### perfdoctor bench {code(benchmark.target.name)}"
     yield ""
     comparison = benchmark.comparison
     if comparison is not None:
         yield f"{MARKS[comparison.verdict]} **{escaped(sentence(benchmark))}**"
         yield ""
-    yield from table(benchmark)
+    yield metrics(benchmark)
+    yield ""
     if comparison is not None:
         for each in comparison.exact:
             yield f"- {escaped(exact_change(each))}"
         for cause in comparison.causes:
             yield f"- {escaped(cause)}"
+    if told := counting(benchmark):
+        yield f"- {escaped(told)}"
     for warning in benchmark.warnings:
         yield f"- ⚠️ {escaped(warning)}"
 
 
-def table(benchmark: Benchmark) -> Iterator[str]:
+def metrics(benchmark: Benchmark) -> str:
     """A row for each metric; its change, where there is a comparison."""
     comparison, known = benchmark.comparison, {each.name: each for each in benchmark.metrics}
     changes = {each.name: each for each in comparison.metrics} if comparison else {}
     heading = ["metric", "value", "95 % interval", *(["change", "verdict"] if comparison else [])]
-    yield f"| {' | '.join(heading)} |"
-    yield f"|{'---|' * len(heading)}"
+    rows = []
     for name, label in LABELS.items():
         if name not in known:
             continue
@@ -51,12 +65,5 @@ def table(benchmark: Benchmark) -> Iterator[str]:
         if comparison:
             each = changes.get(name)
             row += [change(each), each.verdict or ""] if each else ["", ""]
-        yield f"| {' | '.join(map(escaped, row))} |"
-    yield ""
-
-
-def escaped(text: str) -> str:
-    """Without what Markdown would take for its own."""
-    for mark in "\\|`*_<>[]":
-        text = text.replace(mark, f"\\{mark}")
-    return " ".join(text.split())
+        rows.append(row)
+    return table(heading, rows)

@@ -1,23 +1,27 @@
 """A Benchmark for a reader at a terminal."""
 
-import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from rich.console import Console
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from perfdoctor.answers import sized
 from perfdoctor.report.benchmark.words import (
     LABELS,
-    MIB,
     cells,
     change,
+    counting,
     exact_change,
     sentence,
 )
+from perfdoctor.report.console import Lines, printed
+from perfdoctor.report.screen import Detail, Screen
+from perfdoctor.report.words import share_of
 from perfdoctor.schema.benchmark import Benchmark, Comparison, Exact, Metric
 
 BLOCKS = "▁▂▃▄▅▆▇█"
+"""Heights of a plot in one line, from the lowest."""
 STYLES = {
     "regressed": "bold red",
     "pass": "bold green",
@@ -25,38 +29,48 @@ STYLES = {
     "inconclusive": "bold yellow",
     "incomparable": "bold yellow",
 }
+"""How a terminal shows a verdict."""
 
 
-def render(benchmark: Benchmark, *, width: int = 100, colour: bool = False) -> str:
-    """The whole measurement as text, with ANSI colours if asked for."""
-    out = io.StringIO()
-    console = Console(
-        file=out,
-        width=width,
-        force_terminal=colour,
-        color_system="standard" if colour else None,
-        highlight=False,
-    )
-    console.print(Text(heading(benchmark), style="dim"))
-    console.print()
+def render(benchmark: Benchmark, screen: Screen | None = None) -> str:
+    """The whole measurement as text, as the screen shows it."""
+    screen = screen or Screen()
+    if screen.detail is Detail.quiet:
+        return printed([Lines(" ".join(one_line(benchmark).split()))], screen)
+    return printed(blocks(benchmark), screen)
+
+
+def one_line(benchmark: Benchmark) -> str:
+    """The verdict, or the first number."""
+    told = sentence(benchmark)
+    if not told:
+        known = {each.name: each for each in benchmark.metrics}
+        first = next((name for name in LABELS if name in known), None)
+        told = f"{LABELS[first]} {' '.join(cells(known[first]))}" if first else "nothing measured"
+    return f"{benchmark.target.name}: {told}"
+
+
+def blocks(benchmark: Benchmark) -> Iterator[RenderableType]:
+    """From top to bottom."""
+    yield Text(heading(benchmark), style="dim")
+    yield ""
     if benchmark.comparison is not None:
-        console.print(Text(sentence(benchmark), style=STYLES[benchmark.comparison.verdict]))
-        console.print()
-    console.print(table(benchmark.metrics, benchmark.comparison))
+        yield Text(sentence(benchmark), style=STYLES[benchmark.comparison.verdict])
+        yield ""
+    yield table(benchmark.metrics, benchmark.comparison)
     if benchmark.comparison is not None:
-        for line in behind(benchmark.comparison):
-            console.print(Text(f" {line}"), soft_wrap=True)
-    console.print()
+        yield from (Lines(f" {line}") for line in behind(benchmark.comparison))
+    yield ""
     for number, launch in enumerate(benchmark.launches, 1):
         mark = "" if launch.steady else "  never steady"
         line = f" launch {number:>2}  {sparkline(launch.shape_ms)}  {launch.mean_ms:.4g} ms{mark}"
-        console.print(Text(line, style="cyan"), soft_wrap=True)
+        yield Lines(line, style="cyan")
     if benchmark.exact is not None:
-        console.print()
-        console.print(Text(f" {program(benchmark.exact)}", style="dim"), soft_wrap=True)
-    for warning in benchmark.warnings:
-        console.print(Text(f" ! {warning}", style="yellow"))
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+        yield ""
+        yield Lines(f" {program(benchmark.exact)}", style="dim")
+    if told := counting(benchmark):
+        yield Text(f" {told}", style="dim")
+    yield from (Text(f" ! {warning}", style="yellow") for warning in benchmark.warnings)
 
 
 def heading(benchmark: Benchmark) -> str:
@@ -92,18 +106,20 @@ def behind(comparison: Comparison) -> list[str]:
 
 def sparkline(values: Sequence[float]) -> str:
     """A block for each value, from the smallest to the largest."""
-    low, high = min(values), max(values)
-    span = (high - low) or 1.0
-    return "".join(BLOCKS[int((value - low) / span * (len(BLOCKS) - 1))] for value in values)
+    low, high = min(values, default=0.0), max(values, default=0.0)
+    heights = (share_of(value - low, high - low) for value in values)
+    return "".join(BLOCKS[int(height * (len(BLOCKS) - 1))] for height in heights)
 
 
 def program(exact: Exact) -> str:
     """What no noise touches, in a line."""
-    flops = f"{exact.flops:.4g} FLOPs, " if exact.flops is not None else ""
-    moved = exact.bytes_accessed
-    moved_text = f"{moved / MIB:.4g} MiB accessed, " if moved is not None else ""
+    parts = [f"{exact.flops:.4g} FLOPs"] if exact.flops is not None else []
+    parts += [f"{sized(exact.bytes_accessed)} accessed"] if exact.bytes_accessed is not None else []
+    cost = ", ".join([*parts, f"{sized(exact.temp_bytes)} temporary"])
+    calls = f"{exact.dispatches:g} dispatches"
     compiles = f"{exact.compiles} compiles" if exact.compiles is not None else "compiles vary"
-    return (
-        f"a step: {flops}{moved_text}{exact.temp_bytes / MIB:.4g} MiB temporary, "
-        f"{exact.dispatches:g} dispatches; {compiles}; program {exact.hlo}"
-    )
+    if exact.programs is None and exact.dispatches > 1:
+        text = f"a step: {calls}; its largest program: {cost}"
+    else:
+        text = f"a step: {cost}, {calls}"
+    return f"{text}; {compiles}; program {exact.hlo}"

@@ -7,10 +7,11 @@ from perfdoctor.report.benchmark.words import LABELS
 from perfdoctor.schema.benchmark import LevelChange, Trend
 
 SHOWN = ("step_time", "compile_time", "peak_memory")
+"""Metrics whose history is shown."""
 NEWEST = 60
-"""Results that are plotted."""
+"""Results that are plotted at most, the newest ones."""
 COMMIT = 10
-"""Characters of a commit that name it."""
+"""Characters of a commit's hash that are shown."""
 
 
 def render(trends: Sequence[Trend]) -> str:
@@ -26,7 +27,7 @@ def render(trends: Sequence[Trend]) -> str:
 
 
 def told(trend: Trend, change: LevelChange) -> str:
-    """By how much, since when."""
+    """By how much a level changed, and since when."""
     commit = trend.commits[change.index]
     at = f", commit {commit[:COMMIT]}" if commit else ""
     return f"{change.ratio - 1:+.1%} since {trend.created[change.index]}{at}"

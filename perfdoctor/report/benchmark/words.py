@@ -1,5 +1,6 @@
 """What all renderers of a Benchmark say alike."""
 
+from perfdoctor.answers import unit_of
 from perfdoctor.schema.benchmark import Benchmark, Compared, ExactChange, Metric
 
 LABELS = {
@@ -22,17 +23,21 @@ EXACT = {
     "hlo": "optimised program",
     "compiles": "compilations",
     "dispatches": "dispatches a step",
+    "programs": "programs run a step",
 }
-MIB = 2**20
+"""What no noise touches, by its name in Exact."""
 
 
-def scaled(value: float, unit: str) -> tuple[str, str]:
-    """A number and its unit for a reader."""
-    if unit == "bytes":
-        return f"{value / MIB:,.0f}", "MiB"
-    if value >= 1000:
-        return f"{value:,.0f}", unit
-    return f"{value:.3g}", unit
+def unit_for(value: float, unit: str) -> tuple[float, str]:
+    """The unit in which a reader sees a number, and how much of the number's own unit it is."""
+    return unit_of(value) if unit == "bytes" else (1.0, unit)
+
+
+def scaled(value: float, unit: str, like: float | None = None) -> tuple[str, str]:
+    """A number and its unit for a reader; `like`: another number, in whose unit it is told."""
+    size, shown = unit_for(value if like is None else like, unit)
+    number = value / size
+    return f"{number:,.0f}" if number >= 1000 else f"{number:.3g}", shown
 
 
 def cells(metric: Metric) -> tuple[str, str]:
@@ -40,8 +45,8 @@ def cells(metric: Metric) -> tuple[str, str]:
     value, unit = scaled(metric.value, metric.unit)
     if metric.low is None or metric.high is None:
         return f"{value} {unit}", "one run"
-    low, _ = scaled(metric.low, metric.unit)
-    high, _ = scaled(metric.high, metric.unit)
+    low, _ = scaled(metric.low, metric.unit, metric.value)
+    high, _ = scaled(metric.high, metric.unit, metric.value)
     return f"{value} {unit}", f"{low} to {high}"
 
 
@@ -69,10 +74,23 @@ def number(value: float | str | None) -> str:
     )
 
 
+COUNTED = (
+    "the calls of a step are counted by a wrapper around what jax.jit returns, "
+    "which costs each side the same; no profiler runs while it is timed"
+)
+"""The reference loop counts its steps itself."""
+
+
+def counting(benchmark: Benchmark) -> str:
+    """How the steps of the user's own program were counted; empty for the reference loop."""
+    return COUNTED if benchmark.target.kind == "script" and benchmark.launches else ""
+
+
 def sentence(benchmark: Benchmark) -> str:
     """The verdict of a comparison; empty without one."""
     found = benchmark.comparison
     if found is None:
         return ""
     pairs = f", {found.pairs} pairs in {found.seconds:.0f} s" if found.pairs else ""
-    return f"{found.verdict} against {found.against}: {found.summary}{pairs}"
+    limit = f", threshold {100 * found.threshold:g}%"
+    return f"{found.verdict} against {found.against}: {found.summary}{pairs}{limit}"

@@ -9,32 +9,14 @@ counts them in the folder's counters, and rests when these ask it to (`perfdocto
 import signal
 import sys
 from pathlib import Path
-from typing import Any, NoReturn
 
-import jax
 import msgspec
 
-from perfdoctor.counters import SAMPLES, STEPS, Compiling, opened, rest, steps
 from perfdoctor.kernel import die_with_parent, offer_to_the_oom_killer
 from perfdoctor.schema.workload import Workload
 from perfdoctor.targets.reference.loop import TrainingLoop
 from perfdoctor.targets.reference.serving import Serving
-
-
-def leave(number: int, frame: Any) -> NoReturn:
-    """End as a program ends that is done, so that worker processes are closed too."""
-    sys.exit(0)
-
-
-def count_steps(loop: TrainingLoop | Serving, folder: Path) -> NoReturn:
-    """Make steps for ever, each counted; rest with nothing left to compute, whenever asked to."""
-    tally = opened(folder, STEPS)
-    tally[SAMPLES] = loop.examples_per_step
-    jax.monitoring.register_event_duration_secs_listener(Compiling(tally))
-    while True:
-        loop.run_each(steps(tally))
-        loop.wait()
-        rest(tally)
+from perfdoctor.targets.running import count_steps, leave
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import platformdirs
 
-from perfdoctor.processes import Ward, python_module
+from perfdoctor.processes import ProcessGroups, python_module
 from perfdoctor.schema.errors import UsageError
 from perfdoctor.schema.workload import Workload
 
@@ -24,7 +24,7 @@ def location(workload: Workload) -> Path:
     return root / f"images-v{FORMAT}-{data.examples}x{data.image_size}"
 
 
-def ensure(workload: Workload, ward: Ward, say: Callable[[str], None]) -> Path:
+def ensure(workload: Workload, groups: ProcessGroups, say: Callable[[str], None]) -> Path:
     """The data set's folder, written first if it is not there.
 
     It is written beside and renamed, so that there is never half of one.
@@ -35,23 +35,23 @@ def ensure(workload: Workload, ward: Ward, say: Callable[[str], None]) -> Path:
     say(f"writing the data set to {final}")
     try:
         final.parent.mkdir(parents=True, exist_ok=True)
-        folder = ward.folder(prefix=f".{final.name}-", beside=final.parent)
+        folder = groups.folder(prefix=f".{final.name}-", beside=final.parent)
     except OSError as error:
         raise UsageError(cannot_write(final, error.strerror)) from None
     spec = folder / "workload.json"
-    log = ward.folder() / "log"
+    log = groups.folder() / "log"
     try:
         spec.write_bytes(msgspec.json.encode(workload))
         (folder / "data").mkdir()
         with log.open("wb") as stderr:
-            child = ward.spawn(
+            child = groups.spawn(
                 python_module(
                     "perfdoctor.targets.reference.generate", str(spec), str(folder / "data")
                 ),
                 stderr=stderr,
             )
             code = child.wait()
-            ward.end(child)
+            groups.end(child)
         if code != 0:
             lines = log.read_text(errors="replace").strip().splitlines() or [f"status {code}"]
             raise UsageError(cannot_write(final, lines[-1]))
@@ -59,8 +59,8 @@ def ensure(workload: Workload, ward: Ward, say: Callable[[str], None]) -> Path:
     except OSError as error:
         raise UsageError(cannot_write(final, error.strerror)) from None
     finally:
-        ward.discard(folder)
-        ward.discard(log.parent)
+        groups.discard(folder)
+        groups.discard(log.parent)
     return final
 
 

@@ -15,7 +15,9 @@ from PIL import Image
 from perfdoctor.schema.workload import Data, Workload
 
 CLASSES = 10
+"""Kinds of images in the generated data set."""
 VOCABULARY = 256
+"""Different tokens in the generated texts: bytes."""
 CHUNK = 500
 """Images in memory at a time."""
 

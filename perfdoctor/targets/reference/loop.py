@@ -29,6 +29,7 @@ ARITHMETIC = {
     "mixed": jnp.bfloat16,
     "float64": jnp.float64,
 }
+"""Types of the parameters and of the arithmetic, by the workload's `dtype`."""
 DECAY = 0.999
 """Factor of the learning rate, each time that it decays."""
 
@@ -42,7 +43,7 @@ class State(NamedTuple):
 
 
 class Metrics(NamedTuple):
-    """Of one batch, before its update."""
+    """Loss and accuracy of one batch, before its update."""
 
     loss: Float[Array, ""]
     accuracy: Float[Array, ""]
@@ -110,7 +111,7 @@ class TrainingLoop:
             self.batches.close()
 
     def wait(self) -> None:
-        """Until the device has computed all that was dispatched."""
+        """Wait until the device has computed all that was dispatched."""
         jax.block_until_ready(self.state)
 
 

@@ -9,6 +9,7 @@ from perfdoctor.schema.workload import Workload
 from perfdoctor.targets.reference.generate import CLASSES, VOCABULARY
 
 HEADS = 4
+"""Attention heads of the transformer."""
 Pixels = UInt8[Array, "height width 3"]
 Logits = Float[Array, " classes"]
 Tokens = Int[Array, " time"]
@@ -26,6 +27,7 @@ def gelu(x: Array) -> Array:
 
 
 ACTIVATIONS = {"relu": jax.nn.relu, "gelu": gelu}
+"""The activations, by the workload's `activation`."""
 
 
 class Perceptron(eqx.Module):
@@ -184,3 +186,4 @@ MODELS: dict[str, type[eqx.Module]] = {
     "lstm": Recurrent,
     "transformer": Transformer,
 }
+"""The models, by the workload's `name`."""

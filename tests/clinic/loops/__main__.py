@@ -1,17 +1,19 @@
 """How long the step of a script takes when it is alone.
 
-python -m tests.clinic.loops NAME [SECONDS]
+python -m tests.clinic.loops NAME
 
-Prints `step_ms=…`: the median of nine slices, which take SECONDS in all (2.7 if not told).
+Makes a slice for each line on stdin, which says how many seconds it is to take, so that another
+process can be measured in turn with it; answers `step_ms=…`, the mean of the slice.
 """
 
 import sys
 import time
-from statistics import median
 
 from tests.clinic.loops import Run, names, prepared
 
-SLICES, SECONDS, WARM_UP = 9, 2.7, 3
+WARM_UP = 3
+"""Steps that are made before any is timed, and those by which it is first told how long one takes.
+"""
 
 
 def seconds(run: Run, n: int) -> float:
@@ -21,22 +23,16 @@ def seconds(run: Run, n: int) -> float:
     return (time.perf_counter() - start) / n
 
 
-def step_seconds(run: Run, total: float) -> float:
-    """Of a step, the median of the slices."""
-    run(WARM_UP)
-    each = seconds(run, WARM_UP)
-    each = seconds(run, max(1, round(total / SLICES / 5 / each)))
-    n = max(1, round(total / SLICES / each))
-    return median(seconds(run, n) for _ in range(SLICES))
-
-
 def main() -> None:
     """Of the script that is named."""
-    if len(sys.argv) not in (2, 3) or sys.argv[1] not in names():
-        sys.exit(f"python -m tests.clinic.loops NAME [SECONDS]; NAME: {' '.join(names())}")
+    if len(sys.argv) != 2 or sys.argv[1] not in names():
+        sys.exit(f"python -m tests.clinic.loops NAME; NAME: {' '.join(names())}")
     run = prepared(sys.argv[1])
-    total = float(sys.argv[2]) if len(sys.argv) == 3 else SECONDS
-    print(f"step_ms={1000 * step_seconds(run, total):.4f}")
+    run(WARM_UP)
+    each = seconds(run, WARM_UP)
+    for line in sys.stdin:
+        each = seconds(run, max(1, round(float(line) / each)))
+        print(f"step_ms={1000 * each:.4f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -8,24 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as some
 
-from perfdoctor.injection.calls import Function
-from perfdoctor.observe.agent.calls import (
-    PROBED,
-    SAMPLED_BYTES,
-    Prober,
-    address,
-    contents,
-    dynamic,
-    form_of,
-    is_ready,
-    is_tracing,
-    kind_of,
-)
-from tests.observe.agent.heard import leaves, makers, probed
+from perfdoctor.observe.agent.calls import PROBED, Prober, is_ready, is_tracing
+from tests.observe.agent.heard import makers, probed
 
 OLD_JAX = jax.__version__.startswith("0.8.")
 
@@ -161,124 +146,16 @@ def test_calls_of_several_threads(threads: int) -> None:
     assert len(prober.calls) == 10 * threads + 1
 
 
-@pytest.mark.parametrize(
-    ("options", "args", "kwargs", "left"),
-    [
-        ({}, (1, 2, 3), {}, ((1, 2, 3), {})),
-        ({"static_argnums": 1}, (1, 2, 3), {}, ((1, 3), {})),
-        ({"static_argnums": -1}, (1, 2, 3), {}, ((1, 2), {})),
-        ({"static_argnums": (0, 2)}, (1, 2, 3), {}, ((2,), {})),
-        ({"static_argnames": "b"}, (1, 2, 3), {}, ((1, 3), {})),
-        ({"static_argnames": "b"}, (1,), {"b": 2, "c": 3}, ((1,), {"c": 3})),
-        ({"static_argnames": ("b", "c")}, (1, 2), {"c": 3}, ((1,), {})),
-        ({"static_argnums": 1}, (1,), {"b": 2, "c": 3}, ((1,), {"c": 3})),
-    ],
-)
-def test_static_arguments_are_left_out(
-    options: dict[str, Any], args: tuple[int, ...], kwargs: dict[str, int], left: Any
-) -> None:
-    function = Function(jax.jit(lambda a, b, c: a + b + c, **options))
-    assert dynamic(function, args, kwargs) == left
+def test_where_a_function_is_called_is_told_though_it_was_compiled_elsewhere() -> None:
+    prober = Prober(jax)
+    made, _ = makers(prober)
+    step = made.jit(lambda x: x + 1)
 
+    def training_loop() -> None:
+        for _ in range(3):
+            step(0.0)
 
-def test_names_are_those_of_the_parameters_with_the_path_in_their_trees() -> None:
-    function = Function(jax.jit(lambda params, n, *more, rate: 0, static_argnums=1))
-    args = ({"w": [1.0, 2.0]}, 7, 3.0)
-    form = form_of(jax, function, args, {"rate": 0.1})
-    assert form.names == ("params['w'][0]", "params['w'][1]", "args[2]", "rate")
-
-
-@pytest.mark.parametrize(
-    ("options", "donated"),
-    [
-        ({}, (False, False, False)),
-        ({"donate_argnums": 0}, (True, True, False)),
-        ({"donate_argnames": "x"}, (False, False, True)),
-        ({"donate_argnums": 2, "static_argnums": 1}, (False, False, True)),
-        ({"donate_argnums": (0, 2), "static_argnames": "n"}, (True, True, True)),
-    ],
-)
-@pytest.mark.parametrize("by_name", [False, True])
-def test_donated_arguments(options: dict[str, Any], donated: Any, by_name: bool) -> None:
-    if OLD_JAX and not by_name and any(name.startswith("static") for name in options):
-        pytest.skip("jax 0.8 counts what is donated without the static arguments")
-    function = Function(jax.jit(lambda params, n, x: 0, **options))
-    params, x = {"a": jnp.ones(2), "b": jnp.ones(2)}, jnp.ones(3)
-    args, kwargs = ((params,), {"n": 1, "x": x}) if by_name else ((params, 1, x), {})
-    form = form_of(jax, function, args, kwargs)
-    found = dict(zip(form.names, form.donated, strict=True))
-    found.pop("n", None)
-    assert tuple(found.values()) == donated
-
-
-@pytest.mark.parametrize(
-    ("value", "kind"),
-    [
-        (1, "scalar"),
-        (True, "scalar"),
-        (1.5, "scalar"),
-        (1j, "scalar"),
-        (np.float64(1.5), "host"),
-        (np.float32(1.5), "host"),
-        (np.ones(3), "host"),
-        (jnp.ones(3), "device"),
-        (jax.random.key(0), "key"),
-        (jax.random.PRNGKey(0), "device"),
-    ],
-    ids=str,
-)
-def test_kinds(value: Any, kind: str) -> None:
-    assert kind_of(jax, value) == kind
-
-
-def test_the_form_of_an_argument() -> None:
-    def program(made: Any) -> Any:
-        step = made.jit(lambda p, x, rate: p + rate * x.mean())
-        p = jnp.zeros(3, jnp.bfloat16)
-        while True:
-            p = step(p, np.ones((4, 2), np.float32), 0.5).astype(jnp.bfloat16)
-            yield
-
-    found = leaves(program)
-    assert (found["x"].shape, found["x"].dtype, found["x"].bytes) == ((4, 2), "float32", 32)
-    assert (found["p"].dtype, found["p"].bytes, found["p"].sharding) == ("bfloat16", 6, "")
-    assert (found["rate"].kind, found["rate"].shape) == ("scalar", ())
-
-
-ARRAYS = some.arrays(
-    dtype=st.sampled_from([np.float32, np.int8, np.bool_, np.complex64]),
-    shape=some.array_shapes(min_dims=0, max_dims=3, min_side=0),
-)
-
-
-@given(ARRAYS)
-def test_contents_are_the_same_for_the_same_values(array: Any) -> None:
-    assert contents(array) == contents(array.copy())
-
-
-@given(st.integers(0, SAMPLED_BYTES - 1))
-def test_another_byte_of_a_small_array_is_other_contents(place: int) -> None:
-    array = np.zeros(SAMPLED_BYTES, np.uint8)
-    before = contents(array)
-    array[place] = 1
-    assert contents(array) != before
-
-
-def test_contents_of_large_arrays_and_of_parts_of_them() -> None:
-    large = np.zeros((1000, 1000))
-    before = contents(large), contents(large.T), contents(large[:, ::2])
-    large[:] = 1
-    after = contents(large), contents(large.T), contents(large[:, ::2])
-    assert all(old != new for old, new in zip(before, after, strict=True))
-
-
-def test_of_what_lies_on_a_device_contents_are_not_asked_for() -> None:
-    assert contents(jnp.ones(3)) == contents(3.0) == 0
-
-
-def test_an_address_that_can_not_be_told() -> None:
-    x = jnp.ones(3)
-    assert address(x) == address(x)
-    x.delete()
-    assert address(x) is None
-    assert address(3.0) is None
+    training_loop()
+    (stack,) = prober.stacks[step.__name__]
+    assert stack[0][0] == __file__
+    assert stack[0][2].endswith("training_loop")

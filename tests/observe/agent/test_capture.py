@@ -5,10 +5,8 @@ import logging
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -20,11 +18,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from perfdoctor.observe.agent import capture
 from perfdoctor.observe.agent.calls import Prober
-from perfdoctor.observe.agent.capture import Capturer, bounds_of, raw_bytes
+from perfdoctor.observe.agent.capture import Capturer
 from perfdoctor.observe.agent.roles import probe_of
-from perfdoctor.observe.agent.silence import Muted, silent
+from perfdoctor.observe.agent.values import SavedValues
 from perfdoctor.schema.capture import AS_IT_IS, MANIFEST, Capture, SavedLeaf
 from tests.command import ROOT
 from tests.observe.agent.heard import STEPS, Program, makers
@@ -85,33 +82,12 @@ def training(made: Any) -> Any:
         yield
 
 
-def test_values_are_read_back_as_they_were(tmp_path: Path) -> None:
-    (call,) = saved(training, tmp_path).calls
-    p, table, x, rate = call.leaves
-    assert [leaf.role for leaf in call.leaves] == ["state", "constant", "new", "constant"]
-    assert np.array_equal(value(tmp_path, p), np.full(SHAPE, STEPS, jnp.bfloat16))
-    assert np.array_equal(value(tmp_path, table), np.arange(8))
-    assert np.array_equal(value(tmp_path, x), np.full(2, STEPS, np.float32))
-    assert (p.dtype, x.dtype) == ("bfloat16", "float32")
-    assert (rate.number, rate.file) == (0.5, "")
-    assert (p.source, call.results) == ((0, 0), 2)
-
-
 def test_the_program_is_the_step(tmp_path: Path) -> None:
     (call,) = saved(training, tmp_path).calls
     arguments = [leaf.number if not leaf.file else value(tmp_path, leaf) for leaf in call.leaves]
     p, loss = run(tmp_path, call.programs[AS_IT_IS], *arguments)
     assert np.array_equal(p, np.full(SHAPE, STEPS + 1, jnp.bfloat16))
     assert float(loss) == STEPS * 28 + STEPS * 0.5
-
-
-def test_the_manifest_tells_of_the_process(tmp_path: Path) -> None:
-    found = saved(training, tmp_path)
-    assert found.settings == {"jax_enable_x64": False}
-    assert found.cores == tuple(sorted(os.sched_getaffinity(0)))
-    assert (found.mesh, found.made, found.failures) == ((), (), {})
-    assert found.saved_bytes == 16 + 32 + 8
-    assert found.seconds > 0
 
 
 def test_donated_arguments_are_told_and_still_donated(tmp_path: Path) -> None:
@@ -146,208 +122,16 @@ def test_static_arguments_are_part_of_the_program(tmp_path: Path) -> None:
     assert float(run(tmp_path, call.programs[AS_IT_IS], jnp.zeros(SHAPE))[0][0]) == 3.0
 
 
-def test_keys(tmp_path: Path) -> None:
-    def program(made: Any) -> Any:
-        step = made.jit(lambda k: jax.random.split(k)[0])
-        key = jax.random.key(7)
-        while True:
-            key = step(key)
-            yield
-
-    (call,) = saved(program, tmp_path).calls
-    (leaf,) = call.leaves
-    assert (leaf.kind, leaf.dtype, leaf.shape) == ("key", "uint32", (2,))
-    key = jax.random.wrap_key_data(value(tmp_path, leaf), impl=leaf.key)
-    expected = jax.random.key(7)
-    for _ in range(STEPS):
-        expected = jax.random.split(expected)[0]
-    assert jnp.array_equal(jax.random.key_data(key), jax.random.key_data(expected))
-    assert run(tmp_path, call.programs[AS_IT_IS], key)
-
-
-@pytest.mark.parametrize(
-    "number", [3, True, 0.25, -0.0, float("inf"), float("nan"), 1 + 2j, np.float64(2.5), np.int8(3)]
-)
-def test_numbers(tmp_path: Path, number: Any) -> None:
-    def program(made: Any) -> Any:
-        step = made.jit(lambda p, x: p + 0 * jnp.real(x))
-        p = jnp.zeros(SHAPE)
-        while True:
-            p = step(p, number)
-            yield
-
-    (call,) = saved(program, tmp_path).calls
-    leaf = call.leaves[1]
-    found = leaf.number if leaf.number is not None else value(tmp_path, leaf)[()]
-    assert np.array_equal(found, number, equal_nan=True)
-
-
-def test_what_an_earlier_call_of_the_step_returns_is_not_saved(tmp_path: Path) -> None:
-    def program(made: Any) -> Any:
-        grad = made.jit(lambda p, x: p * x)
-        update = made.jit(lambda p, g: p - g)
-        p = jnp.ones(SHAPE)
-        while True:
-            g = grad(p, np.ones(SHAPE, np.float32))
-            p = update(p, g)
-            yield
-
-    found = saved(program, tmp_path)
-    sources = {
-        (n, leaf.source): leaf.file
-        for n, call in enumerate(found.calls)
-        for leaf in call.leaves
-        if leaf.source
-    }
-    for (place, (maker, _)), file in sources.items():
-        assert bool(file) == (maker >= place)
-
-
-def test_too_large_values_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(capture, "LIMIT_BYTES", 40)
-    found = saved(training, tmp_path)
-    (call,) = found.calls
-    p, table, x, _ = call.leaves
-    assert found.made == ("table",)
-    assert (table.file, table.low, table.high) == ("", 0, 8)
-    assert p.file and x.file
-    assert found.saved_bytes == 16 + 8
-
-
-def test_a_step_that_was_begun_in_vain_takes_no_room(tmp_path: Path) -> None:
-    def program(made: Any) -> Any:
-        add = made.jit(lambda acc, x: acc + x)
-        update = made.jit(lambda p, acc: (p + acc, acc * 0))
-        p, acc = jnp.zeros(SHAPE), jnp.zeros(SHAPE)
-        for number in range(1000):
-            for _ in range(4 if number == STEPS else 3):  # the first one that is to be saved
-                acc = add(acc, np.ones(SHAPE, np.float32))
-            p, acc = update(p, acc)
-            yield
-
-    found = saved(program, tmp_path)
-    files = [leaf.file for call in found.calls for leaf in call.leaves if leaf.file]
-    assert len(found.calls) == 4
-    assert found.saved_bytes == 32 * len(files)
-    assert len(set(files)) == len(files)
-
-
-def test_variables_that_the_code_sets_and_removes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XLA_FLAGS", "--new")
-    monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    monkeypatch.setenv("MINE", "1")
-    monkeypatch.delenv("MALLOC_ARENA_MAX", raising=False)
-    before = {**os.environ, "XLA_FLAGS": "--old", "MALLOC_ARENA_MAX": "1"}
-    found = saved(training, tmp_path, before)
-    assert found.env == {"XLA_FLAGS": "--new"}
-    assert found.unset == ("MALLOC_ARENA_MAX",)
-
-
-def call_back(made: Any) -> Any:
-    """A step that prints."""
-
-    def step(p: Any) -> Any:
-        jax.debug.callback(lambda _: None, p)
-        return p + 1
-
-    jitted, p = made.jit(step), jnp.zeros(SHAPE)
-    while True:
-        p = jitted(p)
-        yield
-
-
-def test_what_calls_back_is_saved_without_callbacks(tmp_path: Path) -> None:
-    found = saved(call_back, tmp_path)
-    (call,) = found.calls
-    assert list(call.programs) == ["no-callbacks"]
-    assert "calls back" in found.failures[AS_IT_IS]
-    (p,) = run(tmp_path, call.programs["no-callbacks"], jnp.zeros(SHAPE))
-    assert float(p[0]) == 1.0
-
-
-def test_products_of_high_precision_are_saved_in_the_usual_one_too(tmp_path: Path) -> None:
-    def program(made: Any) -> Any:
-        step = made.jit(lambda p, w: jnp.dot(p, w, precision="highest"))
-        p, w = jnp.ones(SHAPE), jnp.eye(8)
-        while True:
-            p = step(p, w)
-            yield
-
-    (call,) = saved(program, tmp_path).calls
-    assert set(call.programs) == {AS_IT_IS, "inexact"}
-    (p,) = run(tmp_path, call.programs["inexact"], jnp.ones(SHAPE), jnp.eye(8))
-    assert float(p[0]) == 1.0
-
-
-def test_what_can_not_be_exported_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: Any) -> bytes:
-        raise ValueError("\n  no such operation\nand more")
-
-    monkeypatch.setattr(capture, "exported", fails)
-    capturer = captured(training, tmp_path)
-    assert capturer.failure == "ValueError:   no such operation"
-    assert capturer.done.is_set()
-    assert not (tmp_path / MANIFEST).exists()
-
-
 def test_a_disk_that_is_full_is_none_of_the_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Capturer, "_write_values", fails)
+    monkeypatch.setattr(SavedValues, "write", fails)
     capturer = captured(training, tmp_path)
     assert capturer.failure is not None and "No space left" in capturer.failure
     assert capturer.done.is_set() and not (tmp_path / MANIFEST).exists()
-
-
-@dataclass
-class Late:
-    """A copy of an array that is still to be computed."""
-
-    array: Any
-    computed: bool = False
-
-    def is_ready(self) -> bool:
-        return self.computed
-
-    def __array__(self, *_: Any, **__: Any) -> Any:
-        assert self.computed
-        return np.asarray(self.array)
-
-
-def test_what_is_not_computed_yet_is_written_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    late = list[Late]()
-
-    def copied(jax: Any, array: Any) -> Late:
-        late.append(Late(np.array(array)))
-        return late[-1]
-
-    monkeypatch.setattr(capture, "copied", copied)
-    capturer = captured(training, tmp_path, written=False)
-    assert capturer.done.is_set() and capturer.capture is not None
-    assert not capturer.is_computed() and not (tmp_path / MANIFEST).exists()
-    for each in late:
-        each.computed = True
-    assert capturer.is_computed()
-    capturer.finish()
-    manifest = msgspec.json.decode((tmp_path / MANIFEST).read_bytes(), type=Capture)
-    for leaf in manifest.calls[0].leaves:
-        assert leaf.file == "" or (tmp_path / leaf.file).exists()
-
-
-def test_what_lies_on_an_accelerator_is_fetched_and_takes_none_of_its_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(capture, "lies_in_host_memory", lambda jax, value: False)
-    monkeypatch.setattr(capture, "copied", lambda jax, array: pytest.fail("a copy"))
-    manifest = saved(training, tmp_path)
-    assert all((tmp_path / leaf.file).exists() for leaf in manifest.calls[0].leaves if leaf.file)
 
 
 def test_state_is_saved_as_it_was_before_the_call_that_takes_its_memory(tmp_path: Path) -> None:
@@ -455,49 +239,6 @@ def test_what_jax_logs_of_our_compiling_is_not_shown(
             next(running)
     assert capturer.failure is None and capturer.capture is not None
     assert [record.message for record in caplog.records] == []
-
-
-def test_silence_is_of_one_thread(
-    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-) -> None:
-    def other() -> None:
-        print("other")
-        print("other", file=sys.stderr)
-        logging.getLogger("theirs").warning("other")
-
-    with silent():
-        print("mine")
-        logging.getLogger("theirs").warning("mine")
-        thread = threading.Thread(target=other)
-        thread.start()
-        thread.join()
-    print("again")
-    output = capsys.readouterr()
-    assert (output.out, output.err) == ("other\nagain\n", "other\n")
-    assert [record.message for record in caplog.records] == ["other"]
-
-
-def test_silence_ends_with_an_error() -> None:
-    before = sys.stdout, sys.stderr, logging.Logger.handle
-    with pytest.raises(ZeroDivisionError), silent():
-        raise ZeroDivisionError
-    assert (sys.stdout, sys.stderr, logging.Logger.handle) == before
-
-
-def test_a_muted_stream_is_the_stream_otherwise() -> None:
-    stream = Muted(sys.__stdout__, threading.get_ident())
-    assert stream.write("nothing of this") == len("nothing of this")
-    assert sys.__stdout__ is not None
-    assert stream.fileno() == sys.__stdout__.fileno()
-
-
-def test_bounds_and_bytes() -> None:
-    assert bounds_of(np.array([[3, -2], [7, 0]])) == (-2, 8)
-    assert bounds_of(jnp.array([5])) == (5, 6)
-    assert bounds_of(np.ones(3)) == bounds_of(np.ones(0, np.int32)) == (0, 1)
-    array = np.arange(6, dtype=np.int16).reshape(2, 3)
-    assert raw_bytes(array.T) == np.ascontiguousarray(array.T).tobytes()
-    assert bytes(raw_bytes(jnp.ones(2, jnp.bfloat16))) == b"\x80\x3f\x80\x3f"
 
 
 IN_A_CHILD = """

@@ -1,5 +1,6 @@
 """Programs of a jitted function that are changed for a trial, traced by jax itself."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -55,12 +56,13 @@ def test_random_keys_and_numbers_stay_what_they_are() -> None:
         ([(4, 8), (8, 4)], [4, 8]),
         ([(64, 4), (64,)], []),  # no small batch
         ([(8, 3), (5,)], []),
+        ([(128, 8, 16), (128, 8), (2,)], [8]),  # a seed has no place for each example
     ],
 )
-def test_a_short_axis_is_one_that_all_new_arrays_have(
+def test_a_short_axis_is_one_that_nearly_all_new_data_share(
     shapes: list[tuple[int, ...]], axes: list[int]
 ) -> None:
-    assert short_axes(shapes) == axes
+    assert short_axes([(shape, 4 * math.prod(shape)) for shape in shapes]) == axes
 
 
 def test_lengthened_takes_more_of_what_is_new() -> None:
@@ -68,6 +70,16 @@ def test_lengthened_takes_more_of_what_is_new() -> None:
     made = lengthened(jax, function_of(jax.jit(step)), (state, batch), {}, {id(batch)}, 8, 32)
     assert [each.shape for each in made.in_avals] == [(4,), (32, 4)]
     assert [each.shape for each in made.out_avals] == [(4,)]
+
+
+def test_new_data_without_that_axis_stay_as_they_are() -> None:
+    def scaled(state: Any, batch: Any, scale: Any) -> Any:
+        return state + (batch * scale[0]).sum(0)
+
+    state, batch, scale = jnp.ones(4), np.ones((8, 4), np.float32), np.ones(2, np.float32)
+    function, chosen = function_of(jax.jit(scaled)), {id(batch), id(scale)}
+    made = lengthened(jax, function, (state, batch, scale), {}, chosen, 8, 32)
+    assert [each.shape for each in made.in_avals] == [(4,), (32, 4), (2,)]
 
 
 def test_together_answers_each_request_as_alone() -> None:

@@ -1,12 +1,20 @@
+import gc
 import sys
 import threading
+import weakref
 
 import pytest
 
 from perfdoctor.injection import calls
 from perfdoctor.observe.agent import calls as agent_calls
 from perfdoctor.observe.agent import capture, timing
-from perfdoctor.observe.agent.stacks import DEPTH, SWITCH_S, StackSampler, prompt_switches
+from perfdoctor.observe.agent.stacks import (
+    DEPTH,
+    MOST_OTHERS,
+    SWITCH_S,
+    StackSampler,
+    prompt_switches,
+)
 
 
 def deep(levels: int, sampler: StackSampler) -> None:
@@ -109,3 +117,74 @@ def test_so_are_those_of_who_makes_the_calls() -> None:
         capture.__file__,
         calls.__file__,
     } <= calls.OWN_FILES
+
+
+def parked(stop: threading.Event) -> None:
+    stop.wait()
+
+
+def in_threads(*names: str) -> StackSampler:
+    """A sampler that samples twice while threads with these names wait."""
+    stop, sampler = threading.Event(), StackSampler()
+    threads = [threading.Thread(target=parked, args=(stop,), name=name) for name in names]
+    for thread in threads:
+        thread.start()
+    sampler.sample()
+    sampler.sample()
+    stop.set()
+    for thread in threads:
+        thread.join()
+    sampler.sample()
+    return sampler
+
+
+def test_threads_beside_the_main_one_are_sampled_while_they_live() -> None:
+    found = {each.name: each for each in in_threads("loader").others()}["loader"]
+    assert len(found.samples) == 2
+    _, number = found.samples[-1]
+    assert "parked" in [function for _, _, function in found.stacks[number]]
+
+
+def test_the_observers_own_threads_are_not_sampled() -> None:
+    names = [each.name for each in in_threads("perfdoctor", "perfdoctor-2", "loader").others()]
+    assert "loader" in names
+    assert not any(name.startswith("perfdoctor") for name in names)
+
+
+def test_of_many_threads_a_few_are_sampled() -> None:
+    sampler = in_threads(*(f"loader {n}" for n in range(3 * MOST_OTHERS)))
+    assert len(sampler.others()) == MOST_OTHERS
+
+
+def test_who_samples_is_not_sampled() -> None:
+    sampler = StackSampler()
+    thread = threading.Thread(target=sampler.sample, name="sampler")
+    thread.start()
+    thread.join()
+    assert "sampler" not in [each.name for each in sampler.others()]
+
+
+class Held:
+    """What a frame holds."""
+
+
+def test_what_other_frames_hold_is_let_go_without_the_collector() -> None:
+    inside, over, held = threading.Event(), threading.Event(), list[weakref.ref[Held]]()
+
+    def work() -> None:
+        mine = Held()
+        held.append(weakref.ref(mine))
+        inside.set()
+        over.wait(60)
+
+    thread = threading.Thread(target=work)
+    gc.disable()
+    try:
+        thread.start()
+        inside.wait(60)
+        StackSampler().sample()
+        over.set()
+        thread.join()
+        assert held[0]() is None
+    finally:
+        gc.enable()

@@ -18,12 +18,12 @@ import numpy as np
 import pytest
 
 from perfdoctor.injection import injected
-from perfdoctor.injection.bootstrap import BROKEN
 from perfdoctor.observe.agent import step
 from perfdoctor.observe.agent.compilation import CompilationWatch
 from perfdoctor.observe.agent.garbage import GarbageWatch
 from perfdoctor.observe.agent.step import StepWatch, is_blocked, work_beside
 from perfdoctor.observe.agent.threads import Reading
+from perfdoctor.protocol import BROKEN
 from perfdoctor.schema.capture import MANIFEST, Capture
 from perfdoctor.schema.recording import Recording
 
@@ -130,7 +130,8 @@ def test_a_later_capture_takes_the_place_of_the_earlier_one(quick: None, tmp_pat
     assert all((tmp_path / file).exists() for file in capture.calls[0].programs.values())
 
 
-def test_several_callers_are_told(quick: None) -> None:
+def test_several_callers_are_told(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step, "TIMED_S", 0.5)  # a busy machine lets one wait for a core for long
     watch, made = watching()
     with training(steps_of(made), threads=2):
         watch.look()
@@ -184,7 +185,7 @@ def test_why_a_step_was_not_saved_is_told(
     watch, made = watching()
     with training(steps_of(made)):
         watch.look()
-        monkeypatch.setattr("perfdoctor.observe.agent.capture.exported", lambda *_: 1 / 0)
+        monkeypatch.setattr("perfdoctor.observe.agent.variants.exported", lambda *_: 1 / 0)
         watch.capture(tmp_path, {})
     assert watch.failure == "ZeroDivisionError: division by zero"
 

@@ -15,22 +15,11 @@ import msgspec
 import pytest
 
 from perfdoctor.injection import injected
-from perfdoctor.injection.bootstrap import ATTACHED, BROKEN, STOP
 from perfdoctor.observe.agent import watch
-from perfdoctor.observe.agent.watch import (
-    GAP_S,
-    GROWN_BYTES,
-    LONGEST_WINDOW_S,
-    QUIET_S,
-    TRACE_BYTES,
-    WINDOW_STEPS,
-    Watcher,
-    changed,
-    dump_programs,
-    ends_early,
-    look_again_ns,
-)
-from perfdoctor.observe.digest import timeline
+from perfdoctor.observe.agent.steadiness import QUIET_S
+from perfdoctor.observe.agent.watch import GAP_S, Watcher
+from perfdoctor.observe.digest import xplane
+from perfdoctor.protocol import ATTACHED, BROKEN, STOP
 from perfdoctor.schema.digest import Digest
 from tests.benchmarks.watched import Resting
 
@@ -182,10 +171,10 @@ def test_a_training_run_is_traced_when_steady_and_then_asked_to_stop(trained: Pa
 
 def test_a_glance_was_taken_before_the_window(trained: Path) -> None:
     folder = trained / "recording"
-    glance, window = (timeline.read(folder / name) for name in ("glance", "trace"))
-    assert glance is not None and window is not None
-    for each in glance.runs.keys() & window.runs.keys():  # jax 0.8 tells of none
-        earlier, later = glance.runs[each].last, window.runs[each].first
+    preview, window = (xplane.read(folder / name) for name in ("preview", "trace"))
+    assert preview is not None and window is not None
+    for each in preview.runs.keys() & window.runs.keys():  # jax 0.8 tells of none
+        earlier, later = preview.runs[each].last, window.runs[each].first
         assert earlier.number < later.number
         assert earlier.begin_ns < later.begin_ns
 
@@ -359,55 +348,6 @@ def test_a_program_that_already_traces_is_waited_for(tmp_path: Path) -> None:
     assert len(list((tmp_path / "recording" / "theirs").rglob("*.xplane.pb"))) == 1
 
 
-def jax_with(**values: Any) -> tuple[SimpleNamespace, dict[str, Any]]:
-    """A jax of these settings, and those made since."""
-    made: dict[str, Any] = {}
-    config = SimpleNamespace(values=values, update=made.__setitem__)
-    return SimpleNamespace(config=config), made
-
-
-def test_programs_are_written_to_a_folder_of_ours(tmp_path: Path) -> None:
-    jax, made = jax_with(jax_dump_ir_to="")
-    assert dump_programs(jax, tmp_path / "programs") == str(tmp_path / "programs")
-    assert (tmp_path / "programs").is_dir()
-    assert made == {"jax_dump_ir_to": str(tmp_path / "programs")}
-
-
-def test_where_jax_writes_programs_already_they_stay(tmp_path: Path) -> None:
-    jax, made = jax_with(jax_dump_ir_to="/home/me/ir")
-    assert dump_programs(jax, tmp_path / "programs") == "/home/me/ir"
-    assert made == {}
-
-
-def ended(grown: int, taken: int, passed_s: float, usual: bool = True, leaks: bool = False) -> bool:
-    """Whether so long a trace ends, of a program that has plenty of memory left."""
-    return ends_early(grown, taken, 100 * GROWN_BYTES, passed_s, usual=usual, leaks=leaks)
-
-
-def test_a_trace_of_many_events_is_ended_after_a_second_unless_it_showed_too_few_steps() -> None:
-    many = TRACE_BYTES + 1
-    assert ended(many, many, 1.1)
-    assert not ended(TRACE_BYTES, TRACE_BYTES, 1.9)
-    assert not ended(many, many, 0.5)
-    assert not ended(many, many, 1.1, usual=False)
-
-
-def test_a_heap_that_grows_in_gaps_ends_a_trace_unless_arrays_grow_too() -> None:
-    large = GROWN_BYTES + 1
-    assert ended(large, 0, 1.1)
-    assert not ended(GROWN_BYTES, 0, 1.9)
-    assert not ended(large, 0, 0.5)
-    assert not ended(large, 0, 1.1, usual=False)
-    assert not ended(large, 0, 1.9, leaks=True)
-
-
-@pytest.mark.parametrize("usual", [True, False])
-def test_a_trace_that_takes_a_quarter_of_the_memory_left_is_ended_at_once(usual: bool) -> None:
-    little = TRACE_BYTES
-    assert ends_early(little // 4 + 1, 0, little, 0.1, usual=usual, leaks=True)
-    assert not ends_early(little // 4, 0, little, 0.1, usual=usual, leaks=True)
-
-
 class Clock:
     """Time that passes only while the watcher waits; stands in for `time` and for its event."""
 
@@ -482,7 +422,7 @@ def test_a_glance_is_taken_again_if_something_compiles_after_it(
     assert len(glances_s) == 2
     assert glances_s[0] < 0.6 < glances_s[1] < steady_s - GAP_S
     assert 0.6 + QUIET_S < steady_s < 0.6 + QUIET_S + 0.1  # no later than without it
-    assert (tmp_path / "glance").exists()
+    assert (tmp_path / "preview").exists()
 
 
 def test_no_glance_is_taken_on_an_accelerator(
@@ -501,31 +441,6 @@ def test_the_observer_that_the_projects_own_gate_measures_never_opens_its_window
     assert len(glances_s) == 1
 
 
-@pytest.mark.parametrize(
-    ("took_ms", "again_ms"), [(0.0, 20.0), (0.2, 20.0), (0.5, 50.0), (1.25, 125.0), (90.0, 125.0)]
-)
-def test_looks_at_memory_take_little_time_but_none_of_its_samples_lacks_one(
-    took_ms: float, again_ms: float
-) -> None:
-    assert look_again_ns(round(took_ms * 1e6), 250_000_000) == round(again_ms * 1e6)
-
-
-@pytest.mark.parametrize(
-    ("step_ms", "length_s"),
-    [
-        (None, 2.0),
-        (5.0, 2.0),
-        (500.0, WINDOW_STEPS * 0.5),
-        (9000.0, LONGEST_WINDOW_S),
-    ],
-)
-def test_a_window_holds_some_steps(step_ms: float | None, length_s: float, tmp_path: Path) -> None:
-    watcher = Watcher(tmp_path, steady_within_s=1.0, window_s=2.0)
-    if step_ms is not None:
-        watcher.step.step_ms = step_ms
-    assert watcher._with_enough_steps(2.0) == length_s
-
-
 @pytest.mark.parametrize(("text", "answer"), [("0.5", (0.5, False)), ("12.0 known", (12.0, True))])
 def test_the_doctors_answer_is_understood(
     text: str, answer: tuple[float, bool], tmp_path: Path
@@ -537,12 +452,3 @@ def test_the_doctors_answer_is_understood(
 def test_a_stop_is_an_answer_too(tmp_path: Path) -> None:
     (tmp_path / STOP).touch()
     assert Watcher(tmp_path, steady_within_s=1.0, window_s=2.0)._answer(1) == (None, False)
-
-
-def test_what_the_program_has_set_in_its_environment_is_told() -> None:
-    before = {"XLA_FLAGS": "", "PATH": "/bin", "NPROC": "2"}
-    now = {"XLA_FLAGS": "--xla_cpu_max_isa=AVX", "PATH": "/bin", "OMP_NUM_THREADS": "1"}
-    assert changed(before, now) == {
-        "XLA_FLAGS": "--xla_cpu_max_isa=AVX",
-        "OMP_NUM_THREADS": "1",
-    }

@@ -117,6 +117,13 @@ def test_xla_names_a_program_by_its_function(function: str, name: str) -> None:
         ("s4", "10", 10),
         ("c64", "", 8),
         ("u8", "0,5", 0),
+        ("f8E4M3FN", "10", 10),  # in MLIR's words
+        ("f8E5M2", "3,5", 15),
+        ("f8E4M3B11FNUZ", "2", 2),
+        ("f4E2M1FN", "8", 8),
+        ("complex<f32>", "3", 24),
+        ("ui32", "2", 8),
+        ("i1", "7", 7),
     ],
 )
 def test_the_size_of_an_array(dtype: str, shape: str, expected: int) -> None:

@@ -1,9 +1,11 @@
 from dataclasses import replace as replace_of
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from msgspec.structs import replace
 
+from perfdoctor.observe.digest import __main__ as digest_main
 from perfdoctor.observe.digest.__main__ import (
     ENOUGH_S,
     ENOUGH_STEPS,
@@ -12,14 +14,17 @@ from perfdoctor.observe.digest.__main__ import (
     WAIT_LONGER,
     is_known,
     next_window_s,
+    picture_of,
+    unread,
     with_convolutions,
 )
 from perfdoctor.observe.digest.compiles import LAST_PHASE
 from perfdoctor.observe.digest.intervals import NOTHING, union
+from perfdoctor.observe.digest.layers import TOO_MANY
 from perfdoctor.observe.digest.timeline import Timeline
-from perfdoctor.schema.calls import Call, StepCalls
+from perfdoctor.schema.calls import Call, Eager, StepCalls
 from perfdoctor.schema.recording import CompileEvent, Recording, Window
-from perfdoctor.schema.run import Steps
+from perfdoctor.schema.steps import Steps
 from tests.observe.digest.test_executable import CONVOLVING, record
 from tests.recorded import recorded
 
@@ -93,6 +98,14 @@ def test_a_window_in_a_set_up_is_repeated() -> None:
     assert next_window_s(SEEN, steps(100), window(3.0, compiles=True)) == 3.0
 
 
+def test_a_function_that_dispatches_operations_is_looked_at_twice() -> None:
+    eager = Eager(function="step", file="train.py", line=1, call_ms=50.0, share=0.9)
+    for looks, share, wanted_s in ((1, 0.9, 3.0), (2, 0.9, None), (2, 0.2, 3.0)):
+        found = window(3.0, compiles=True)
+        found.eager, found.eager_looks = replace(eager, share=share), looks
+        assert next_window_s(SEEN, None, found) == wanted_s
+
+
 def test_a_program_that_compiles_for_ever_is_not_looked_at_again() -> None:
     for_ever = window(6.0, compiles=True, never_rests=True)
     assert next_window_s(SEEN, steps(8), for_ever) is None
@@ -110,3 +123,22 @@ def test_convolutions_take_their_part_of_the_devices_time(tmp_path: Path) -> Non
     assert with_convolutions(tmp_path, known, None, recording).convolution_ms is None
     unknown = Recording(start_ns=0)
     assert with_convolutions(tmp_path, known, seen, unknown).convolution_ms is None
+
+
+def test_a_program_that_was_not_read_to_its_end_is_told_of() -> None:
+    whole = recorded("healthy").program
+    assert whole is not None
+    assert unread(whole) == unread(None) == {}
+    assert unread(replace(whole, is_whole=False)) == {"layers": TOO_MANY}
+    assert "200,000 operations" in TOO_MANY
+
+
+def test_a_picture_that_can_not_be_made_costs_nothing_else() -> None:
+    missing: dict[str, str] = {}
+    told = Recording(start_ns=0)
+    assert picture_of(None, steps(5), told, missing) is None
+    assert picture_of(SEEN, None, told, missing) is None
+    assert missing == {}
+    with patch.object(digest_main, "excerpt_of", side_effect=KeyError("step")):
+        assert picture_of(SEEN, steps(5), told, missing) is None
+    assert missing == {"timeline": "there is no picture of the steps: KeyError('step')"}

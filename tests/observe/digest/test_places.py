@@ -80,6 +80,37 @@ def test_names_that_only_look_like_it(function: str) -> None:
     assert Code().activity([("/home/me/train.py", 5, function), TRAIN]) == "other"
 
 
+@pytest.mark.parametrize(
+    "function",
+    ["Policy.log_prob", "log_softmax", "log_likelihood", "Normal._log_pdf", "log_sum_exp"],
+)
+def test_logarithms_are_no_logs(function: str) -> None:
+    assert Code().activity([("/home/me/train.py", 5, function), TRAIN]) == "other"
+
+
+COMPUTING = """\
+class Policy:
+    def log_normaliser(self, x):
+        return x.sum()
+
+class Config:
+    def __getitem__(self, key):
+        return self.values[key]
+
+    def keys(self):
+        return self.values.keys()
+"""
+
+
+def test_what_the_source_tells_goes_before_the_name(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(COMPUTING)
+    logarithm: Frame = (str(file), 3, "Policy.log_normaliser")
+    configuration: Frame = (str(file), 7, "Config.__getitem__")
+    assert Code().activity([logarithm, TRAIN]) == "other"
+    assert Code().activity([configuration, TRAIN]) == "other"
+
+
 def test_what_a_loader_logs_is_loading() -> None:
     stack: list[Frame] = [
         ("/usr/lib/python3.11/logging/__init__.py", 5, "Logger.info"),

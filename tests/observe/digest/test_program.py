@@ -3,13 +3,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from perfdoctor.observe.digest.program import batch_size, parse, read
+from perfdoctor.observe.digest.program import batch_size, parse, read, size_of_arguments
 from perfdoctor.schema.program import Argument, Loop, Program
 
 STEP = """\
@@ -138,6 +139,19 @@ def test_a_constant_of_one_value_takes_no_space() -> None:
     assert constant_bytes_of(lambda x: x + np.ones(1000, np.float32), 1000) == 0
 
 
+def test_complex_numbers_are_read_as_two_real_ones() -> None:
+    table = jnp.asarray([1 + 1j, 2 + 2j], jnp.complex64)
+
+    def step(x: Any) -> Any:
+        y = jax.pure_callback(lambda v: v, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+        return (jnp.fft.fft(y) * table * jnp.zeros(2, jnp.complex64)).real
+
+    lowered = jax.jit(step).lower(jnp.ones(2))
+    found = parse(lowered.as_text(debug_info=True), "step")
+    assert found.constant_bytes == 2 * 8 and len(found.callbacks) == 1
+    assert not any("complex" in name for name in found.elements_by_dtype)
+
+
 def test_a_constant_inside_a_loop_is_found() -> None:
     table = np.arange(50, dtype=np.float32)
 
@@ -208,6 +222,34 @@ def test_a_step_is_found_where_the_installed_jax_dumps_it(tmp_path: Path, name: 
     found = read(tmp_path, name)
     assert found is not None
     assert (found.function, found.arguments[0].shape) == (name, (3,))
+
+
+TO_EVALUATE = """\
+module @jit_step {
+  func.func public @main(%arg0: tensor<4xf32> loc("weight"), %arg1: tensor<8xcomplex<f32>>) ->
+      tensor<4xf32> {
+    return %arg0 : tensor<4xf32>
+  }
+}
+"""
+
+
+def test_of_functions_of_one_name_the_one_with_these_arguments_is_read(tmp_path: Path) -> None:
+    (tmp_path / "jax_ir0001_jit_step_compile.mlir").write_text(STEP)
+    (tmp_path / "jax_ir0002_jit_step_compile.mlir").write_text(TO_EVALUATE)
+    assert (size_of_arguments(STEP), size_of_arguments(TO_EVALUATE)) == (4 + 16 + 32 + 32, 16 + 64)
+    for size, arguments in ((84, 4), (80, 2), (5, 2), (None, 2)):
+        found = read(tmp_path, "step", argument_bytes=size)
+        assert found is not None and len(found.arguments) == arguments
+
+
+def test_the_arguments_of_a_program_that_jax_lowers_take_what_xla_says() -> None:
+    def step(state: dict[str, jax.Array], batch: jax.Array) -> jax.Array:
+        return batch.astype(jnp.float32) @ state["w"]
+
+    lowered = jax.jit(step).lower({"w": jnp.ones((3, 5))}, jnp.ones((7, 3), jnp.int8))
+    said = lowered.compile().memory_analysis().argument_size_in_bytes
+    assert size_of_arguments(lowered.as_text()) == said == 3 * 5 * 4 + 7 * 3
 
 
 def test_no_program_where_none_was_dumped(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from perfdoctor.schema.recording import (
     Recording,
     Window,
 )
-from perfdoctor.schema.run import Steps
+from perfdoctor.schema.steps import Steps
 
 Pairs = list[tuple[int, int]]
 MS = 1_000_000
@@ -89,6 +89,18 @@ def seen(timeline: Timeline, recording: Recording) -> Steps:
     return steps
 
 
+def called(function: str) -> Call:
+    """A call of a step, as it was probed."""
+    return Call(
+        function=function,
+        leaves=(),
+        before_ms=0.1,
+        before_cpu_ms=0.1,
+        inside_ms=0.1,
+        inside_cpu_ms=0.1,
+    )
+
+
 def parts_together_ms(steps: Steps) -> float:
     return (
         steps.device_busy_ms
@@ -128,9 +140,9 @@ def test_times_are_told_as_they_are_without_a_trace() -> None:
         runs={operation: Runs(Run(220, 0), Run(240, 200 * MS), 21)},
     )
     begin_ns = -1000 * MS  # 200 runs in 1000 ms: 5 ms each
-    glance = timeline(NOTHING, NOTHING, runs={operation: Runs(Run(10, 0), Run(20, begin_ns), 11)})
+    preview = timeline(NOTHING, NOTHING, runs={operation: Runs(Run(10, 0), Run(20, begin_ns), 11)})
     with patch("perfdoctor.observe.digest.untraced.EVENT_MS", 1.0):  # there are few
-        steps = steps_of(traced, recording(cpu_s=0.42), glance)
+        steps = steps_of(traced, recording(cpu_s=0.42), preview)
     assert steps is not None
     assert steps.slowed == pytest.approx(2.0)
     assert (steps.time_ms, steps.median_ms, steps.p95_ms) == pytest.approx((5.0, 5.0, 5.0))
@@ -176,6 +188,16 @@ def test_time_of_the_host_outside_of_loaders_is_other_time() -> None:
     assert steps.etl_ms == steps.exposed_etl_ms == 0.0
     (place,) = steps.other_places
     assert (place.file, place.line, place.function) == TRAIN
+
+
+def test_pythons_time_in_operations_of_jax_is_a_part_of_it() -> None:
+    mixed = recording()
+    indexing = ("/lib/python3.11/site-packages/jax/_src/array.py", 5, "ArrayImpl.__getitem__")
+    mixed.stacks = [TRAINING, [indexing, *TRAINING]]
+    mixed.samples = [(instant, index % 2) for index, (instant, _) in enumerate(mixed.samples)]
+    steps = seen(timeline(DISPATCHES, every_step(0, 2)), mixed)
+    assert steps.exposed_other_ms == pytest.approx(8.0)
+    assert steps.exposed_operations_ms == pytest.approx(4.0)
 
 
 def test_the_loader_gets_its_share_of_the_samples() -> None:
@@ -291,18 +313,22 @@ def test_a_program_far_ahead_whose_one_wait_leaves_no_fair_step_is_told_by_what_
 
 def test_a_few_steps_do_that_were_timed_without_a_trace() -> None:
     few = timeline(DISPATCHES[:4], every_step(0, 9))
-    call = Call(
-        function="step",
-        leaves=(),
-        before_ms=0.1,
-        before_cpu_ms=0.1,
-        inside_ms=0.1,
-        inside_cpu_ms=0.1,
-    )
-    known = StepCalls(calls=(call,), time_ms=9.0, steps=24)
+    known = StepCalls(calls=(called("step"),), time_ms=9.0, steps=24)
     assert steps_of(few, recording()) is None
     told = seen(few, replace(recording(), step_calls=known))
     assert told.count == 3 and told.time_ms == pytest.approx(9.0)
+
+
+def test_two_functions_of_one_name_are_one_step() -> None:
+    """As a GAN has them, whose generator and discriminator both are trained by an `update`."""
+    both = union(DISPATCHES.tolist() + every_step(4, 5).tolist())
+    run = timeline({"update": both}, every_step(0, 9))
+    alone = seen(run, recording())
+    assert alone.calls == {"update": 1.0}  # nothing tells that there are two
+    known = StepCalls(calls=(called("update"), called("update")), time_ms=9.0, steps=24)
+    steps = seen(run, replace(recording(), step_calls=known))
+    assert (steps.function, steps.count, steps.calls) == ("update", COUNT, {"update": 2.0})
+    assert steps.time_ms == pytest.approx(9.0)
 
 
 def test_steps_that_something_compiled_in_are_left_out() -> None:

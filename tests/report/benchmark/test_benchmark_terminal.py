@@ -3,10 +3,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from perfdoctor.report.benchmark.terminal import BLOCKS, render, sparkline
-from perfdoctor.report.benchmark.words import cells, scaled
-from perfdoctor.schema.benchmark import Metric
+from perfdoctor.report.benchmark import markdown
+from perfdoctor.report.benchmark.terminal import BLOCKS, program, render, sparkline
+from perfdoctor.report.benchmark.words import COUNTED, cells, counting, scaled, sentence
+from perfdoctor.schema.benchmark import Exact, Metric
 from tests.bench.made import benchmark, launch
+from tests.report.benchmark.benchmarks import compared
 
 STEP_TIME = Metric(name="step_time", unit="ms", better="lower", value=5.0, low=4.9, high=5.1)
 MEMORY = Metric(name="peak_memory", unit="bytes", better="lower", value=512 * 2.0**20)
@@ -23,6 +25,44 @@ def test_all_that_is_known_is_shown() -> None:
     assert lines[6].endswith("never steady")
     assert "7 compiles" in text and "program 0123456789abcdef" in text
     assert lines[-1] == " ! 1 of 2 launches never got steady"
+
+
+def test_memory_is_told_in_a_unit_that_fits() -> None:
+    small = replace(MEMORY, value=3.5 * 2**10, low=1024.0, high=2.0**21)
+    assert cells(small) == ("3.5 KiB", "1 to 2,048")
+    assert cells(replace(MEMORY, value=4.0)) == ("4 bytes", "one run")
+
+
+def test_what_a_step_costs_is_that_of_all_its_programs() -> None:
+    several = Exact(
+        flops=1e9,
+        bytes_accessed=2.0**21,
+        temp_bytes=4,
+        hlo="0123",
+        compiles=7,
+        dispatches=3.0,
+        programs=3,
+    )
+    cost = "1e+09 FLOPs, 2 MiB accessed, 4 bytes temporary"
+    assert program(several) == f"a step: {cost}, 3 dispatches; 7 compiles; program 0123"
+    of_one = replace(several, programs=None)  # as an older version saved it
+    assert program(of_one) == (
+        f"a step: 3 dispatches; its largest program: {cost}; 7 compiles; program 0123"
+    )
+
+
+def test_a_verdict_says_by_which_threshold() -> None:
+    assert sentence(compared()).endswith(", 5 pairs in 61 s, threshold 5%")
+
+
+def test_of_a_script_it_is_told_that_a_wrapper_counts_the_calls() -> None:
+    script = benchmark(launch(), metrics=(STEP_TIME,))
+    workload = replace(script, target=replace(script.target, kind="workload"))
+    assert script.target.kind == "script"
+    assert (counting(script), counting(workload)) == (COUNTED, "")
+    for render_it in (render, markdown.render):
+        assert "counted by a wrapper around what jax.jit" in render_it(script)
+        assert "wrapper" not in render_it(workload)
 
 
 def test_a_number_that_was_seen_once_has_no_interval() -> None:

@@ -3,7 +3,7 @@ from pathlib import Path
 import platformdirs
 import pytest
 
-from perfdoctor.processes import Ward
+from perfdoctor.processes import ProcessGroups
 from perfdoctor.schema.errors import UsageError
 from perfdoctor.schema.workload import Data, Model, Training, Workload
 from perfdoctor.targets.reference.dataset import ensure, location, move
@@ -52,8 +52,8 @@ def test_data_that_are_there_are_not_written_again(tmp_path: Path) -> None:
     workload = Workload(data=Data(folder=str(tmp_path), examples=30, image_size=8))
     location(workload).mkdir()
     said: list[str] = []
-    with Ward() as ward:
-        assert ensure(workload, ward, said.append) == location(workload)
+    with ProcessGroups() as groups:
+        assert ensure(workload, groups, said.append) == location(workload)
     assert said == []
     assert list(location(workload).iterdir()) == []
 
@@ -61,8 +61,8 @@ def test_data_that_are_there_are_not_written_again(tmp_path: Path) -> None:
 def test_data_are_written_whole_and_nothing_is_left_beside_them(tmp_path: Path) -> None:
     workload = Workload(data=Data(folder=str(tmp_path / "new"), examples=30, image_size=8))
     said: list[str] = []
-    with Ward() as ward:
-        folder = ensure(workload, ward, said.append)
+    with ProcessGroups() as groups:
+        folder = ensure(workload, groups, said.append)
     assert len(list(folder.glob("*/*.png"))) == 30
     assert list((tmp_path / "new").iterdir()) == [folder]
     assert str(folder) in said[0]
@@ -71,8 +71,8 @@ def test_data_are_written_whole_and_nothing_is_left_beside_them(tmp_path: Path) 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     workload = Workload(data=Data(folder=str(tmp_path / "file")))
-    with Ward() as ward, pytest.raises(UsageError, match=r"\[data\] folder") as caught:
-        ensure(workload, ward, lambda _: None)
+    with ProcessGroups() as groups, pytest.raises(UsageError, match=r"\[data\] folder") as caught:
+        ensure(workload, groups, lambda _: None)
     assert str(location(workload)) in str(caught.value)
 
 

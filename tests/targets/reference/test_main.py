@@ -8,7 +8,7 @@ import msgspec
 import psutil
 import pytest
 
-from perfdoctor.processes import Ward
+from perfdoctor.processes import ProcessGroups
 from perfdoctor.schema.launch import Launch
 from perfdoctor.schema.workload import Data, Inference, Model, Training, Workload
 from perfdoctor.targets.reference.generate import write
@@ -25,25 +25,25 @@ SERVING = msgspec.structs.replace(TINY, inference=Inference(clients=3, batched=T
 
 
 @pytest.fixture
-def ward() -> Iterator[Ward]:
-    with Ward() as ward:
-        yield ward
+def groups() -> Iterator[ProcessGroups]:
+    with ProcessGroups() as groups:
+        yield groups
 
 
-def worker(ward: Ward, folder: Path, plan: Workload) -> Worker:
+def worker(groups: ProcessGroups, folder: Path, plan: Workload) -> Worker:
     """The reference loop on a workload, in a trial."""
     write(plan, folder)
     spec = folder / "workload.json"
     spec.write_bytes(msgspec.json.encode(plan))
     command = ("-m", "perfdoctor.targets.reference", str(spec), str(folder))
-    return Worker(ward, Launch(command, dict(os.environ)), own_steps, soon(), tells_steps=True)
+    return Worker(groups, Launch(command, dict(os.environ)), own_steps, soon(), tells_steps=True)
 
 
 @pytest.mark.parametrize(("plan", "samples"), [(TINY, 3), (SERVING, 1)])
 def test_it_makes_the_steps_that_it_is_asked_for(
-    tmp_path: Path, ward: Ward, plan: Workload, samples: int
+    tmp_path: Path, groups: ProcessGroups, plan: Workload, samples: int
 ) -> None:
-    with worker(ward, tmp_path, plan) as live:
+    with worker(groups, tmp_path, plan) as live:
         await_calls(live, 20)  # more than the steps of the workload
         live.suspend()
         warm = live.compiles
@@ -56,9 +56,9 @@ def test_it_makes_the_steps_that_it_is_asked_for(
         assert live.compiling_s > 0
 
 
-def test_what_it_compiles_later_is_counted_too(tmp_path: Path, ward: Ward) -> None:
+def test_what_it_compiles_later_is_counted_too(tmp_path: Path, groups: ProcessGroups) -> None:
     training = Training(batch_size=3, schedule="static", schedule_every=5, log_every=0)
-    with worker(ward, tmp_path, msgspec.structs.replace(TINY, training=training)) as live:
+    with worker(groups, tmp_path, msgspec.structs.replace(TINY, training=training)) as live:
         await_calls(live, 2)
         live.suspend()
         before = live.compiles
@@ -67,8 +67,10 @@ def test_what_it_compiles_later_is_counted_too(tmp_path: Path, ward: Ward) -> No
 
 
 @pytest.mark.parametrize("plan", [TINY, SERVING])
-def test_it_leaves_by_itself_when_it_is_ended(tmp_path: Path, ward: Ward, plan: Workload) -> None:
-    with worker(ward, tmp_path, plan) as live:
+def test_it_leaves_by_itself_when_it_is_ended(
+    tmp_path: Path, groups: ProcessGroups, plan: Workload
+) -> None:
+    with worker(groups, tmp_path, plan) as live:
         await_calls(live, 20)
         live.suspend()
     assert live.process.returncode == 0

@@ -1,0 +1,82 @@
+"""The values of arrays, and the memory that they lie in."""
+
+import sys
+import zlib
+from collections.abc import Hashable
+from typing import Any
+
+from perfdoctor.injection.calls import OWN_FILES
+
+OWN_FILES.add(__file__)
+SAMPLED_BYTES = 4096
+"""Bytes of a host array that are compared: a program may fill it anew."""
+
+
+def copied(jax: Any, array: Any) -> Any:
+    """A copy on the same devices, made as soon as the array is computed; nobody waits for it."""
+    return jax.device_put(array, array.sharding, may_alias=False)
+
+
+def shape_of(leaf: Any) -> Hashable:
+    """What two arrays must have in common to share a buffer: shape and type."""
+    return tuple(getattr(leaf, "shape", ())), str(getattr(leaf, "dtype", type(leaf)))
+
+
+def address(leaf: Any) -> int | None:
+    """The address of an array's buffer; None where it can't be told, as for an array on several
+    devices.
+    """
+    try:
+        if not hasattr(leaf, "unsafe_buffer_pointer"):
+            return int(leaf.__array_interface__["data"][0])
+        return None if leaf.is_deleted() else int(leaf.unsafe_buffer_pointer())
+    except Exception:
+        return None
+
+
+def contents(leaf: Any) -> int:
+    """A checksum of some values of a host array, which may be filled anew; 0 for all others."""
+    numpy = sys.modules.get("numpy")
+    return checksum(leaf) if numpy is not None and isinstance(leaf, numpy.ndarray) else 0
+
+
+def checksum(array: Any) -> int:
+    """A checksum of some of an array's values, which are fetched if they are not on the host."""
+    import numpy
+
+    leaf = numpy.asarray(array)
+    flat = leaf.reshape(-1) if leaf.flags.c_contiguous else leaf.ravel()
+    step = max(1, leaf.nbytes // SAMPLED_BYTES)
+    return zlib.crc32(numpy.ascontiguousarray(flat[::step]).tobytes())
+
+
+def lies_in_host_memory(jax: Any, value: Any) -> bool:
+    """Whether it is an array of jax on the CPU, of whose memory there is enough for a copy."""
+    if not isinstance(value, jax.Array):
+        return False
+    return all(device.platform == "cpu" for device in value.devices())
+
+
+def raw_bytes(value: Any) -> Any:
+    """The values of an array in the order of their indices, as a buffer."""
+    import numpy
+
+    flat = numpy.ascontiguousarray(numpy.asarray(value)).reshape(-1)
+    return memoryview(flat.view(numpy.uint8))  # type: ignore[arg-type]
+
+
+def as_array(number: Any, dtype: Any) -> Any:
+    """A Python number."""
+    import numpy
+
+    return numpy.asarray(number, dtype)
+
+
+def bounds_of(value: Any) -> tuple[int, int]:
+    """The lowest and the highest value of an integer array, or of a million of its values."""
+    import numpy
+
+    if not numpy.issubdtype(value.dtype, numpy.integer) or not value.size:
+        return 0, 1
+    some = numpy.asarray(value.reshape(-1)[:1_000_000])
+    return int(some.min()), int(some.max()) + 1

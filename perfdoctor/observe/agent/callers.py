@@ -1,0 +1,44 @@
+"""Which thread makes which calls, and by what a call repeats another one."""
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+
+from perfdoctor.injection.calls import Function
+from perfdoctor.observe.agent.calls import Probed
+from perfdoctor.observe.agent.timing import Timed
+
+REMADE = 8
+"""Functions of one origin from which on they are taken for one that is jitted anew in each step."""
+CALLER_SHARE = 0.1
+"""A thread that makes fewer calls than this share of the busiest one's is no other caller."""
+
+
+def key_of(function: Function, made: Counter[Hashable]) -> Hashable:
+    """What two calls have in common of which one repeats the other: the function, or its origin if
+    it is jitted anew in each step.
+    """
+    return function.origin if made[function.origin] > REMADE else function.number
+
+
+def made_of(functions: Sequence[Function]) -> Counter[Hashable]:
+    """How many functions of each origin there are."""
+    distinct = {each.number: each for each in functions}
+    return Counter(each.origin for each in distinct.values())
+
+
+def outermost(calls: Sequence[Timed]) -> list[Timed]:
+    """The calls without those that were made while another one was traced."""
+    found: list[Timed] = []
+    for call in sorted(calls, key=lambda each: (each.begin_ns, -each.end_ns)):
+        if not found or call.begin_ns >= found[-1].end_ns:
+            found.append(call)
+    return found
+
+
+def by_caller(calls: Sequence[Timed | Probed]) -> list[list[Timed | Probed]]:
+    """The calls of each thread that makes its part of them, the busiest first."""
+    threads: dict[int, list[Timed | Probed]] = {}
+    for call in calls:
+        threads.setdefault(call.thread, []).append(call)
+    ordered = sorted(threads.values(), key=len, reverse=True)
+    return [each for each in ordered if len(each) >= CALLER_SHARE * len(ordered[0])]

@@ -1,0 +1,250 @@
+"""Finds the Python function in which a program dispatches its step operation by operation.
+
+The main thread's stack is looked at every few milliseconds. Of the program's own functions those
+that are always the same call hold the loop; the outermost one that is called anew again and again
+is the step, and how often it is seen to be new tells how long a call takes. A call is known again
+by a mark in its frame, so that nothing of it is kept alive.
+"""
+
+import re
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import CodeType, FrameType
+from typing import Any
+
+from perfdoctor.injection.calls import OWN_FILES
+from perfdoctor.observe.agent.outline import Arguments, arguments_of
+from perfdoctor.schema.calls import Eager
+
+GAP_S, LONGEST_GAP_S = 0.002, 0.05
+"""Seconds from one look at the stack to the next: while it is not known how long calls take, and at
+most. Each look holds the program up, so calls are timed by as few as tell them apart."""
+TIMING_S = 1.5
+"""Seconds for which calls are timed, if ENOUGH_CALLS are not seen before."""
+FIRST_LOOK_S, LEAST_IN_JAX = 0.2, 0.25
+"""Seconds of a first series of looks, and the share of them at which the main thread must be in
+operations of jax: with less, hardly any time is lost by dispatching them."""
+FEWEST_LOOKS = 12
+"""Looks made while the observer waited for something else that are enough as a first series."""
+ENOUGH_S, LONGEST_S = 1.0, 6.0
+"""Seconds after which looks end that have seen ENOUGH_CALLS, and after which they end anyway."""
+ENOUGH_CALLS, FEWEST_CALLS = 8, 3
+"""Calls of one function that are enough, and the fewest by which it is timed."""
+LOOKS_A_CALL, TIMED_LOOKS = 2.0, 2.5
+"""Looks that a call lasts: with fewer than the first, calls may begin and end between two looks, so
+that their number is not known; with the second, they are timed."""
+DEEPEST, MOST_CANDIDATES = 60, 3
+"""Frames of a stack that are looked at; functions that are kept as candidates for the step."""
+OPERATIONS = re.compile(
+    r"/jax/_src/(?:lax|numpy|nn|scipy|ops|image|core|random|prng|interpreters/(?:ad|batching))\b"
+)
+"""Files of jax that dispatch operations; those that hand over arrays or read them are others."""
+TRACING = re.compile(r"/jax/_src/(?:interpreters/(?:partial_eval|mlir)|compiler)\.py$")
+"""Files of jax that trace and compile."""
+LIBRARIES = re.compile(
+    r"/site-packages/|/dist-packages/|/lib/python3|^<|/perfdoctor/(?:observe|injection|trials|targets)/"
+)
+"""Files that are no part of the program's own code."""
+
+
+@dataclass
+class Looks:
+    """What was seen of the main thread's stack."""
+
+    count: int = 0
+    in_jax: int = 0
+    """Looks at which it was in an operation of jax."""
+    tracing: int = 0
+    """Looks at which jax traced or compiled something."""
+    within: Counter[CodeType] = field(default_factory=Counter)
+    """By function: looks at which a call of it was on the stack."""
+    at_work: Counter[CodeType] = field(default_factory=Counter)
+    """Of these, those at which it was in an operation of jax."""
+    anew: Counter[CodeType] = field(default_factory=Counter)
+    """By function: calls of it that began since the first look."""
+    depth: dict[CodeType, int] = field(default_factory=dict)
+    """By function: the smallest depth at which it was seen, from outside."""
+    passed_s: float = 0.0
+    """From the first to the last."""
+
+    @property
+    def in_jax_share(self) -> float:
+        """Of the looks, those at which the main thread was in an operation of jax."""
+        return self.in_jax / self.count if self.count else 0.0
+
+
+def note_call(*_: Any) -> None:
+    """Is the mark of a frame; as a frame's trace function it does nothing."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A function that may be the step, and what it was called with."""
+
+    eager: Eager
+    arguments: Arguments
+
+
+class EagerWatch:
+    """Looks at the main thread, and keeps what its step was called with."""
+
+    def __init__(self, is_over: Callable[[float], bool], jax: Any = None) -> None:
+        """`is_over`: waits for so many seconds; whether the program has ended. `jax`: None until
+        the program has imported it.
+        """
+        self.candidates: list[Candidate] = []
+        """Of the last look; the outermost first."""
+        self.in_a_row = 0
+        """Looks that found the same function."""
+        self.jax, self._is_over = jax, is_over
+        self._main = threading.main_thread().ident or 0
+        self._kept: dict[CodeType, Arguments] = {}
+        self._seen = Looks()
+
+    def sample(self) -> None:
+        """Look once, while the observer waits for something else."""
+        with suppress(Exception):
+            self._look_once(self._seen)
+
+    def forget(self) -> None:
+        """What was seen while the program was set up tells nothing about its steps."""
+        self._seen = Looks()
+
+    def look(self, *, early: bool = False) -> None:
+        """Take as long as it needs to see some calls, if the program dispatches operations.
+
+        `early`: it may still be compiling what it will then call; that is no dispatching.
+        """
+        seen, self._seen = self._seen, Looks()
+        if seen.count < FEWEST_LOOKS:
+            seen = self._looks(GAP_S, FIRST_LOOK_S, FIRST_LOOK_S)
+        if seen.count == 0:  # the program has ended: what was found before stands
+            return
+        computing = seen.count - seen.tracing if early else seen.count
+        if min(seen.in_jax, computing) < LEAST_IN_JAX * max(1, seen.count):
+            self._found([])
+            return
+        self._kept = {}
+        looks = self._looks(GAP_S, ENOUGH_S, LONGEST_S)
+        found: list[Candidate] = []
+        codes = [code for code in steps_of(looks) if code in self._kept][:MOST_CANDIDATES]
+        if looks.in_jax_share >= LEAST_IN_JAX and codes:
+            call_s = eager_of(codes[0], looks).call_ms / 1e3
+            gap_s = min(LONGEST_GAP_S, max(GAP_S, call_s / TIMED_LOOKS))
+            timed = self._looks(gap_s, TIMING_S, LONGEST_S)
+            found = [
+                Candidate(
+                    eager_of(code, timed if timed.anew[code] >= FEWEST_CALLS else looks),
+                    self._kept[code],
+                )
+                for code in codes
+            ]
+        self._kept = {}
+        self._found(found)
+
+    def _found(self, candidates: list[Candidate]) -> None:
+        """In place of those of an earlier look, which may have lain in a set-up."""
+        before = self.candidates[0].arguments.code if self.candidates else None
+        now = candidates[0].arguments.code if candidates else None
+        self.in_a_row = 0 if now is None else self.in_a_row + 1 if now is before else 1
+        self.candidates = candidates
+
+    def _looks(self, gap_s: float, seconds: float, longest_s: float) -> Looks:
+        """For so long, and longer if the outermost function has not yet been called often."""
+        looks, begun = Looks(), time.monotonic()
+        while looks.passed_s < longest_s and not self._is_over(gap_s):
+            self._look_once(looks)
+            looks.passed_s = time.monotonic() - begun
+            outermost = next(iter(outermost_first(looks, looks.anew)), None)
+            enough = outermost is not None and looks.anew[outermost] >= ENOUGH_CALLS
+            if looks.passed_s >= seconds and (enough or looks.in_jax_share < LEAST_IN_JAX):
+                break
+        return looks
+
+    def _look_once(self, looks: Looks) -> None:
+        frames = own_frames(sys._current_frames().get(self._main))
+        looks.count += 1
+        looks.in_jax += frames.in_operation
+        looks.tracing += frames.is_tracing
+        seen: set[CodeType] = set()
+        for depth, frame in enumerate(frames.own):
+            code = frame.f_code
+            if code not in seen:
+                seen.add(code)
+                looks.within[code] += 1
+                looks.at_work[code] += frames.in_operation
+                looks.depth[code] = min(depth, looks.depth.get(code, depth))
+            if frame.f_trace is None:
+                frame.f_trace = note_call
+                if looks.count > 1:
+                    looks.anew[code] += 1
+                    self._keep(frame)
+
+    def _keep(self, frame: FrameType) -> None:
+        """Of a call that has just begun, what it was called with."""
+        if frame.f_code in self._kept or frame.f_code.co_name.startswith("<"):
+            return
+        with suppress(Exception):  # arrays that are deleted, or traced
+            kept = arguments_of(self.jax, frame)
+            if kept is not None:
+                self._kept[frame.f_code] = kept
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A stack at one moment."""
+
+    own: Sequence[FrameType]
+    """Of the program's own functions, the outermost first."""
+    in_operation: bool
+    is_tracing: bool
+
+
+def own_frames(frame: FrameType | None) -> Stack:
+    """Of a stack, by its innermost frame."""
+    found: list[FrameType] = []
+    in_operation = is_tracing = False
+    for _ in range(DEEPEST):
+        if frame is None:
+            break
+        file = frame.f_code.co_filename
+        if not LIBRARIES.search(file) and file not in OWN_FILES:
+            found.append(frame)
+        elif not found:
+            in_operation = in_operation or OPERATIONS.search(file) is not None
+        is_tracing = is_tracing or TRACING.search(file) is not None
+        frame = frame.f_back
+    return Stack(found[::-1], in_operation, is_tracing)
+
+
+def steps_of(looks: Looks) -> list[CodeType]:
+    """The functions that are called again and again, long enough to be seen, and that do not wait
+    for something else most of the time; the outermost first, which holds the others.
+    """
+    often = [code for code, count in looks.anew.items() if count >= FEWEST_CALLS]
+    seen = [code for code in often if looks.within[code] >= LOOKS_A_CALL * looks.anew[code]]
+    working = [code for code in seen if looks.at_work[code] >= LEAST_IN_JAX * looks.within[code]]
+    return outermost_first(looks, working)
+
+
+def outermost_first(looks: Looks, codes: Iterable[CodeType]) -> list[CodeType]:
+    """Functions by how deep they were seen, without comprehensions."""
+    named = [code for code in codes if not code.co_name.startswith("<")]
+    return sorted(named, key=lambda code: looks.depth[code])
+
+
+def eager_of(code: CodeType, looks: Looks) -> Eager:
+    """What the looks tell of a function."""
+    share = looks.within[code] / looks.count
+    return Eager(
+        function=code.co_qualname,
+        file=code.co_filename,
+        line=code.co_firstlineno,
+        call_ms=share * looks.passed_s / looks.anew[code] * 1e3,
+        share=share,
+    )

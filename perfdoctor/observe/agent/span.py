@@ -1,0 +1,82 @@
+"""How long a step takes, told from the calls that were timed."""
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+from perfdoctor.observe.agent.callers import by_caller, key_of, made_of, outermost
+from perfdoctor.observe.agent.periods import period_of
+from perfdoctor.observe.agent.timing import Timed
+
+OUTLYING = 3.0
+"""The factor of the median from which on a step is an outlier: it holds something else, an
+evaluation or a checkpoint."""
+FEWEST_STEPS = 3
+"""Steps that tell a usual length."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """How long the steps of one thread's calls took."""
+
+    step_ms: float
+    steps: int
+    covered: float
+    threads: int
+    rare_ms: float
+    """The part of `step_ms` that is done now and then: an evaluation, a checkpoint."""
+    period: int
+    """The number of calls of a step."""
+
+
+def span_of(calls: Sequence[Timed], begin_ns: int, end_ns: int) -> Span | None:
+    """The time of a step; between the two moments so many calls were computed."""
+    calls = [each for each in calls if each.end_ns <= end_ns]  # some come while it is ended
+    callers = [outermost(each) for each in by_caller(calls)]  # type: ignore[arg-type]
+    if not callers:
+        return None
+    made = made_of([call.function for call in calls])
+    main = callers[0]
+    sequence = [key_of(call.function, made) for call in main]
+    period = period_of(sequence)
+    if period is None:
+        return None
+    anchors = anchors_of(sequence, period)
+    count = round(sum(map(len, callers)) / period) if len(callers) > 1 else len(anchors)
+    step_ms = (end_ns - begin_ns) / max(1, count) / 1e6
+    begins = [main[index].begin_ns for index in anchors]
+    return Span(
+        step_ms=step_ms,
+        steps=count,
+        covered=min(1.0, len(anchors) * period / len(main)) if len(callers) == 1 else 1.0,
+        threads=len(callers),
+        rare_ms=rare_ms(begins, begin_ns, end_ns) if len(callers) == 1 else 0.0,
+        period=period,
+    )
+
+
+def rare_ms(begins: Sequence[int], begin_ns: int, end_ns: int) -> float:
+    """What a step takes in the mean more than one takes that holds nothing special.
+
+    `begins`: of the steps; only where the host does not run ahead do they tell how long each took.
+    """
+    lengths = [later - earlier for earlier, later in pairwise(begins)]
+    if len(lengths) < FEWEST_STEPS:
+        return 0.0
+    usual = median(lengths)
+    special = [length for length in lengths if length > OUTLYING * usual]
+    typical_ns = (end_ns - begin_ns - sum(special)) / max(1, len(begins) - len(special))
+    return max(0.0, (end_ns - begin_ns) / len(begins) - typical_ns) / 1e6
+
+
+def anchors_of(sequence: Sequence[Hashable], period: int) -> list[int]:
+    """The places of the calls that are made once a step, or of each n-th one."""
+    often = Counter(sequence)
+    once = [key for key, count in often.items() if abs(count * period - len(sequence)) <= period]
+    if once:
+        return [index for index, key in enumerate(sequence) if key == once[0]]
+    key, count = often.most_common(1)[0]
+    each = max(1, round(count * period / len(sequence)))
+    return [index for index, found in enumerate(sequence) if found == key][::each]

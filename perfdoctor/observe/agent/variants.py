@@ -1,0 +1,126 @@
+"""The programs of a captured call: as it is, and changed as trials need it."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from perfdoctor.injection.calls import OWN_FILES, Function
+from perfdoctor.observe.agent.exporting import (
+    exported,
+    lengthened,
+    narrowed,
+    short_axes,
+    together,
+)
+from perfdoctor.observe.agent.refusal import Unwanted, reason
+from perfdoctor.observe.agent.rewriting import (
+    CALLBACKS,
+    holds,
+    is_exact,
+    is_wide,
+    with_default_precision,
+    without_callbacks,
+)
+from perfdoctor.observe.agent.roles import Probe
+from perfdoctor.schema.capture import AS_IT_IS, LARGER_BATCHES, NO_CALLBACKS, batch_program
+
+OWN_FILES.add(__file__)
+TOGETHER = "together"
+"""The program for the requests of several threads at once."""
+Makers = dict[str, Callable[[], Any]]
+"""By the name of a program: traces or rewrites it."""
+
+
+@dataclass(frozen=True)
+class TracedCall:
+    """A call of the program, with what jax traces for it."""
+
+    function: Function
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    place: int
+    """The number of the call in the step."""
+    values: list[Any]
+    """Its arguments, leaf by leaf."""
+    closed: Any
+    """The closed jaxpr."""
+
+
+@dataclass
+class Variants:
+    """Exports the programs of a step's calls."""
+
+    jax: Any
+    probe: Probe
+    threads: int
+    """Threads that make the calls."""
+    failures: dict[str, str]
+    """By program that could not be exported: why."""
+
+    def exported(self, call: TracedCall) -> Iterator[tuple[str, bytes]]:
+        """The name of each program, and itself as `jax.export` writes it; raises what keeps the one
+        from being exported that the script runs.
+        """
+        shardings = [getattr(value, "sharding", None) for value in call.values]
+        for name, make in self._wanted(call).items():
+            try:
+                program = make()
+                if name != TOGETHER and len(self.probe.calls) > 1:
+                    self._check_results(call, program)
+                content = exported(self.jax, program, shardings)
+            except Exception as error:
+                if name == AS_IT_IS:
+                    raise
+                self.failures[name] = reason(error)
+            else:
+                yield name, content
+
+    def _wanted(self, call: TracedCall) -> Makers:
+        """The program as it is, and changed where there is something to change."""
+        closed, wanted = call.closed, Makers()
+        calls_back = holds(closed, CALLBACKS)
+        if not calls_back:
+            wanted[AS_IT_IS] = lambda: closed
+        else:
+            self.failures[AS_IT_IS] = "it calls back to Python, which can't be exported"
+            wanted[NO_CALLBACKS] = lambda: without_callbacks(closed)
+        if is_exact(closed):
+            wanted["inexact"] = lambda: with_default_precision(closed)
+        if is_wide(closed):
+            wanted["float32"] = lambda: narrowed(self.jax, call.function, call.args, call.kwargs)
+        return wanted if calls_back else wanted | self._with_more_data(call)
+
+    def _with_more_data(self, call: TracedCall) -> Makers:
+        """The programs for larger batches, and for the requests of several threads together."""
+        leaves = self.probe.calls[call.place].leaves
+        fresh = [n for n, leaf in enumerate(leaves) if leaf.role == "new" and leaf.shape]
+        fresh = [n for n in fresh if leaves[n].kind in ("device", "host")]
+        found = Makers()
+        if not fresh:
+            return found
+        if self.threads > 1 and all(leaf.role != "state" for leaf in leaves):
+            found[TOGETHER] = lambda: together(self.jax, call.closed, fresh, self.threads)
+        chosen = {id(call.values[n]) for n in fresh}
+        for length in short_axes([(leaves[n].shape, leaves[n].bytes) for n in fresh]):
+            for larger in LARGER_BATCHES:
+
+                def more(length: int = length, larger: int = larger) -> Any:
+                    made = (call.function, call.args, call.kwargs)
+                    return lengthened(self.jax, *made, chosen, length, larger)
+
+                found[batch_program(length, larger)] = more
+        return found
+
+    def _check_results(self, call: TracedCall, program: Any) -> None:
+        """Unwanted if a later call takes a result that has another shape or type now."""
+        sources = {leaf.source for each in self.probe.calls for leaf in each.leaves}
+        results = zip(call.closed.out_avals, program.out_avals, strict=True)
+        for index, (was, now) in enumerate(results):
+            if (call.place, index) in sources and was.shape != now.shape:
+                raise Unwanted("what a call of the step hands to the next one grows with its data")
+
+
+def donated_in(jax: Any, traced: Any, count: int) -> tuple[bool, ...]:
+    """Whether the call may write its results there, for each array among its arguments."""
+    found = tuple(bool(each.donated) for each in jax.tree_util.tree_leaves(traced.args_info))
+    return found if len(found) == count else (False,) * count

@@ -1,0 +1,140 @@
+"""Follows an observed run from window to window, until enough was seen or the time is up."""
+
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from perfdoctor import protocol
+from perfdoctor.files import write_whole
+from perfdoctor.observe import load
+from perfdoctor.observe.gpu import gpus
+from perfdoctor.observe.reading import READING_S, digested
+from perfdoctor.processes import ProcessGroups, tree
+from perfdoctor.protocol import AGAIN, CLOSED, OPENED, RECORDED, RECORDING, STOP
+from perfdoctor.schema.capture import WHOLE_BEGUN
+from perfdoctor.schema.digest import Digest
+from perfdoctor.schema.surroundings import Gpu, Load
+
+WINDOW_S = 2.0
+"""Traced: enough for a hundred steps of 20 ms. Writing and reading a second of a dense program's
+trace takes a second more, beside the program: more would cost it over 2 % of a minute."""
+LEAVE_S = 5.0
+"""What a run may take to leave once it was asked to: one that is stopped in the middle of a
+compilation sometimes hangs or crashes in XLA, observed or not."""
+WHOLE_S = 10.0
+"""Longer, that tracing the function may take in which it dispatches its operations."""
+POLL_S = 0.02
+"""Seconds between two looks at the run."""
+
+
+def orders_within(limit_s: float) -> dict[str, float]:
+    """How long a window is, and how long the run may take to become steady, so that its windows can
+    be traced and read within the limit.
+    """
+    steady_within_s = max(0.0, limit_s - 2 * WINDOW_S - READING_S)
+    return {"window_s": WINDOW_S, "steady_within_s": steady_within_s}
+
+
+class Following:
+    """Follows a run from window to window, until enough was seen or the time is up."""
+
+    def __init__(
+        self,
+        child: psutil.Popen,
+        folder: Path,
+        groups: ProcessGroups,
+        until: float,
+        say: Callable[[str], None],
+        capture_to: Path | None = None,
+    ) -> None:
+        self.number = 0
+        """Windows recorded and understood."""
+        self.digest: Digest | None = None
+        """What was understood of the last window."""
+        self.load: Load | None = None
+        self.gpus: tuple[Gpu, ...] | None = None
+        self.asked = False
+        """Whether it was we who ended the run."""
+        self._child, self._folder, self._groups, self._say = child, folder, groups, say
+        self._until, self._capture_to = until, capture_to
+        self._before: load.Reading | None = None
+
+    def to_the_end(self) -> None:
+        """Follow the run until it has ended, or does not although it was asked to."""
+        while self._child.poll() is None:
+            if self._measures_load():
+                pass
+            elif self._has(RECORDED):
+                self._read()
+            elif time.monotonic() > self._until:
+                self._ask_to_stop()
+            if self.asked:
+                break
+            time.sleep(POLL_S)
+        with suppress(psutil.TimeoutExpired):
+            self._child.wait(LEAVE_S)
+        until = time.monotonic() + WHOLE_S
+        while self._traces_a_whole() and self._child.poll() is None and time.monotonic() < until:
+            time.sleep(POLL_S)
+        with suppress(psutil.TimeoutExpired):
+            self._child.wait(POLL_S)
+
+    def _traces_a_whole(self) -> bool:
+        """Whether the program is kept from leaving by us."""
+        return self._capture_to is not None and (self._capture_to / WHOLE_BEGUN).exists()
+
+    def read_the_rest(self) -> None:
+        """What was recorded when the run ended by itself, before we could understand it."""
+        recorded = (self._folder / RECORDING).exists()
+        if recorded and (self.number == 0 or self._has(RECORDED)):
+            self._say("reading the trace")
+            newest = digested(self._folder, self._groups, self._until)
+            if self.digest is None or (newest is not None and newest.steps is not None):
+                self.digest = newest
+
+    def _has(self, name: str) -> bool:
+        return (self._folder / name.format(self.number + 1)).exists()
+
+    def _measures_load(self) -> bool:
+        """Load and accelerators from the begin of a window to its end."""
+        if self._has(CLOSED):
+            if self._before is not None:
+                self.load = load.between(self._before, load.read(self._child))
+                self._before = None
+            return False
+        if self._before is None and self._has(OPENED):
+            self._say(f"observing the run: {WINDOW_S:.0f} s of steps")
+            self._before = load.read(self._child)
+            self.gpus = gpus(frozenset(process.pid for process in tree(self._child)))
+        return self._before is not None
+
+    def _read(self) -> None:
+        """Understand a window, and decide whether it was enough."""
+        self._say("reading the trace")
+        self.digest = digested(self._folder, self._groups, self._until)
+        self.number += 1
+        next_s = self.digest.next_window_s if self.digest else None
+        left_s = self._until - time.monotonic() - READING_S
+        if self._child.poll() is not None:
+            return
+        if next_s is None or left_s < WINDOW_S:
+            self._ask_to_stop()
+            return
+        self._say("observing the run: too little was seen, looking longer")
+        is_known = self.digest is not None and self.digest.is_step_known
+        text = protocol.answer(min(next_s, left_s), is_step_known=is_known)
+        write_whole(self._folder / AGAIN.format(self.number), text.encode())
+
+    def _ask_to_stop(self) -> None:
+        """Ask it to stop as Ctrl-C would: by the agent, which keeps the traceback to itself, if it
+        is there.
+        """
+        self.asked = True
+        (self._folder / STOP).touch()
+        if not self._has(RECORDED) and self.number == 0:
+            with suppress(psutil.Error):
+                self._child.send_signal(signal.SIGINT)

@@ -1,0 +1,60 @@
+"""The programs that are saved of a call."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.export
+import jax.numpy as jnp
+import pytest
+
+from perfdoctor.observe.agent import variants
+from perfdoctor.schema.capture import AS_IT_IS, MANIFEST
+from tests.observe.agent.test_capture import SHAPE, captured, run, saved, training
+
+
+def call_back(made: Any) -> Any:
+    """A step that prints."""
+
+    def step(p: Any) -> Any:
+        jax.debug.callback(lambda _: None, p)
+        return p + 1
+
+    jitted, p = made.jit(step), jnp.zeros(SHAPE)
+    while True:
+        p = jitted(p)
+        yield
+
+
+def test_what_calls_back_is_saved_without_callbacks(tmp_path: Path) -> None:
+    found = saved(call_back, tmp_path)
+    (call,) = found.calls
+    assert list(call.programs) == ["no-callbacks"]
+    assert "calls back" in found.failures[AS_IT_IS]
+    (p,) = run(tmp_path, call.programs["no-callbacks"], jnp.zeros(SHAPE))
+    assert float(p[0]) == 1.0
+
+
+def test_products_of_high_precision_are_saved_in_the_usual_one_too(tmp_path: Path) -> None:
+    def program(made: Any) -> Any:
+        step = made.jit(lambda p, w: jnp.dot(p, w, precision="highest"))
+        p, w = jnp.ones(SHAPE), jnp.eye(8)
+        while True:
+            p = step(p, w)
+            yield
+
+    (call,) = saved(program, tmp_path).calls
+    assert set(call.programs) == {AS_IT_IS, "inexact"}
+    (p,) = run(tmp_path, call.programs["inexact"], jnp.ones(SHAPE), jnp.eye(8))
+    assert float(p[0]) == 1.0
+
+
+def test_what_can_not_be_exported_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> bytes:
+        raise ValueError("\n  no such operation\nand more")
+
+    monkeypatch.setattr(variants, "exported", fails)
+    capturer = captured(training, tmp_path)
+    assert capturer.failure == "ValueError:   no such operation"
+    assert capturer.done.is_set()
+    assert not (tmp_path / MANIFEST).exists()

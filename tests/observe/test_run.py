@@ -1,0 +1,148 @@
+"""Programs that run under the agent."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from perfdoctor.observe import following
+from perfdoctor.observe.run import Watched, watch
+from perfdoctor.observe.session import reasons
+from perfdoctor.processes import ProcessGroups
+from perfdoctor.schema.launch import Launch
+
+TRAINING = """
+import sys, time
+from pathlib import Path
+import jax, jax.numpy as jnp
+
+@jax.jit
+def step(x):
+    return jnp.tanh(x @ x)
+
+def train(x, seconds):
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        for _ in range(10):
+            x = step(x)
+        x.block_until_ready()
+
+print("begins", flush=True)
+"""
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows of less than a second."""
+    monkeypatch.setattr(following, "WINDOW_S", 0.6)
+
+
+def watched(
+    folder: Path, program: str, limit_s: float = 60.0, output: int | None = None
+) -> tuple[Watched, list[str]]:
+    """A script that was watched, and what was said meanwhile; nothing of it is left."""
+    (folder / "patient.py").write_text(program)
+    said: list[str] = []
+    launch = Launch(command=("patient.py",), env=dict(os.environ), folder=folder, output=output)
+    with ProcessGroups() as groups:
+        found = watch(launch, groups, limit_s, said.append, None)
+        assert (groups._children, groups._folders) == ([], [])
+    return found, said
+
+
+def test_a_run_that_goes_on_is_ended_once_enough_was_seen(short: None, tmp_path: Path) -> None:
+    seen, said = watched(tmp_path, TRAINING + "train(jnp.ones((99, 99)), 600)")
+    assert seen.failure is None
+    assert seen.digest is not None and seen.digest.steps is not None
+    assert seen.digest.steps.function == "step"
+    assert seen.recording is not None and seen.recording.own == [str(tmp_path)]
+    assert seen.load is not None and seen.gpus is not None
+    assert "reading the trace" in said
+
+
+def test_a_run_that_ends_by_itself_is_understood_too(short: None, tmp_path: Path) -> None:
+    seen, _ = watched(tmp_path, TRAINING + "train(jnp.ones((99, 99)), 5)\nsys.exit(3)")
+    assert seen.recording is not None and seen.recording.window is not None
+    assert seen.digest is not None
+
+
+def test_its_output_goes_where_it_is_wanted(short: None, tmp_path: Path) -> None:
+    with (tmp_path / "output").open("wb") as file:
+        watched(tmp_path, TRAINING + "train(jnp.ones((99, 99)), 600)", output=file.fileno())
+    assert (tmp_path / "output").read_text() == "begins\n"
+
+
+def test_a_program_without_jax_is_told_from_one_that_failed(tmp_path: Path) -> None:
+    seen, _ = watched(tmp_path, "print('nothing to do with it')")
+    assert (seen.failure, seen.recording, seen.digest) == (None, None, None)
+    assert seen.ended is not None and seen.ended.endswith("never imported jax")
+    assert set(reasons(seen).values()) == {seen.ended}
+
+
+def test_a_program_that_raises_before_its_steps_failed(tmp_path: Path) -> None:
+    seen, _ = watched(tmp_path, "import jax\nraise ValueError('no such\\nfile')")
+    assert seen.failure is not None
+    assert (seen.failure.kind, seen.failure.message) == ("raised", "ValueError: no such")
+
+
+def test_a_program_that_makes_no_step_in_time_hung(short: None, tmp_path: Path) -> None:
+    seen, _ = watched(tmp_path, "import time\ntime.sleep(600)", limit_s=2.0)
+    assert seen.failure is not None
+    assert seen.failure.kind == "hung"
+
+
+def test_a_program_that_will_not_stop_is_ended(
+    short: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "LEAVE_S", 0.5)
+    deaf = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+    seen, _ = watched(tmp_path, TRAINING + deaf + "train(jnp.ones((99, 99)), 600)")
+    assert seen.failure is None
+    assert seen.digest is not None and seen.digest.steps is not None
+
+
+EAGER = """
+import jax, jax.numpy as jnp
+params, x = [jnp.full((16, 16), 0.01) for _ in range(100)], jnp.ones((8, 16))
+
+def loss(params, x):
+    for w in params:
+        x = jnp.tanh(x @ w) + x
+    return x.mean()
+
+while True:
+    params = [p - 0.1 * g for p, g in zip(params, jax.grad(loss)(params, x))]
+"""
+
+
+def test_a_step_of_a_thousand_operations_is_understood_although_the_time_is_up(
+    tmp_path: Path,
+) -> None:
+    begin = time.monotonic()
+    seen, _ = watched(tmp_path, EAGER, limit_s=12.0)
+    assert time.monotonic() - begin < 12.0 + 10.0
+    if seen.digest is not None and seen.digest.steps is not None:
+        assert seen.failure is None
+    else:
+        assert seen.failure is not None
+
+
+DONATING = """
+import jax, jax.numpy as jnp
+step = jax.jit(lambda p, x: (p @ x).sum(), donate_argnums=0)
+for size in (3, 3, 4):
+    step(jnp.ones((size, 4)), jnp.ones(4)).block_until_ready()
+print("no warning")
+"""
+
+
+def test_a_warning_of_the_installed_jax_becomes_a_message(tmp_path: Path) -> None:
+    seen, _ = watched(tmp_path, DONATING)
+    assert seen.failure is None
+    assert seen.recording is not None
+    messages = seen.recording.messages
+    assert len(messages) == 2
+    for message, shape in zip(messages, ("3,4", "4,4"), strict=True):
+        assert message.startswith("Some donated buffers were not usable: ")
+        assert shape in message

@@ -1,0 +1,19 @@
+"""The generated pages of docs/, by their files: one a check, and what was measured."""
+
+from pathlib import Path
+
+from perfdoctor.catalogue import checks
+from tools.docs.accuracy import accuracy
+from tools.docs.checks import check_page, index
+
+ROOT = Path(__file__).parents[2]
+
+
+def generated() -> dict[Path, str]:
+    """All of them, as they have to be now."""
+    catalogue = checks()
+    folder = ROOT / "docs" / "checks"
+    pages = {folder / f"{each.id}.md": check_page(each) for each in catalogue}
+    pages[folder / "index.md"] = index(catalogue)
+    pages[ROOT / "docs" / "accuracy.md"] = accuracy(ROOT)
+    return pages
