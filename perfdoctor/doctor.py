@@ -29,7 +29,8 @@ from perfdoctor.targets.resolve import is_script, resolve
 from perfdoctor.trials.change import go_together, merged
 from perfdoctor.trials.live import WorkerEnded
 from perfdoctor.trials.statistics import gain_of
-from perfdoctor.trials.trial import Laboratory, Way
+from perfdoctor.trials.trial import Laboratory, Wish
+from perfdoctor.trials.way import Way
 
 OBSERVING_SHARE = 0.5
 """The share of the budget that the observed run may take, compilation included; the rest is for
@@ -147,9 +148,9 @@ def with_trials(
     ones, then all that helped; what helped once more, with the time that is left.
     """
     outcomes = {each.id: each(observation) for each in catalogue}
-    tried: list[Tried] = []
-    for name in worth_trying(outcomes, laboratory):
-        tried += laboratory.best_of(name, outcomes[name].fixes, outcomes[name].sweep)
+    promising = [(name, outcomes[name]) for name in worth_trying(outcomes, laboratory)]
+    wishes = [Wish(name, outcome.fixes, outcome.sweep) for name, outcome in promising]
+    tried = laboratory.best_of_each(wishes)
     verdicts = verdicts_on(outcomes, tried, laboratory.min_gain)
     helped = [(v.check, v.fix) for v in ranked(verdicts) if v.measured]
     tried += laboratory.remaining([(check, fix) for check, fix in helped if fix is not None])

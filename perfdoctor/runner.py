@@ -21,7 +21,7 @@ from perfdoctor.trials.launches import play_launches
 from perfdoctor.trials.live import WorkerEnded
 from perfdoctor.trials.on_object import on_the_object
 from perfdoctor.trials.pair import OWN_SLICE_S, OWN_SLICE_STEPS, play_pair
-from perfdoctor.trials.trial import Play, Way, on_the_program
+from perfdoctor.trials.way import Play, Way, on_the_program
 from perfdoctor.trials.worker import Worker, calls_of, own_steps
 
 HALF_OF_THE_DEVICE = {"XLA_PYTHON_CLIENT_MEM_FRACTION": ".4"}

@@ -32,7 +32,7 @@ from perfdoctor.schema.observation import Observation
 from perfdoctor.trials.change import merged
 from perfdoctor.trials.live import WorkerEnded
 from perfdoctor.trials.pair import OWN_SLICE_STEPS, enough
-from perfdoctor.trials.trial import Play, Way
+from perfdoctor.trials.way import Play, Way
 
 SLICE_S, LONGEST_SLICE_S = 0.2, 3.0
 """Seconds of a slice of a replay. Both variants run in one process, or in two of which only one has

@@ -7,7 +7,7 @@ from perfdoctor.schema.capture import batch_asked
 from perfdoctor.schema.fix import Change, Scalar
 from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.parts import Parts
-from perfdoctor.trials.trial import Play, Way
+from perfdoctor.trials.way import Play, Way
 
 BESIDE_THE_LOOP = ("env", "settings", "gc_freeze", "gc_skip_collect", "cores")
 """What else of a change can be made: about its process."""

@@ -1,61 +1,26 @@
 """Tries fixes on a target: which one is best, and what it is worth."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 import msgspec
 
-from perfdoctor.schema.fix import Change, Fix, Gain, Speeds, Tried
+from perfdoctor.schema.fix import Change, Fix, Gain, Tried
 from perfdoctor.trials.change import go_together, merged
 from perfdoctor.trials.live import OutOfTime, WorkerEnded
 from perfdoctor.trials.statistics import LOOKS, clear, gain_of
-
-PAIR_S = 14.0
-"""What a pair takes: two launches, warm-up, slices. Measured on 2 cores: 8 to 16 s."""
-
-Play = Callable[[Change, float], list[float]]
-"""Measures a change until an instant of time.monotonic() at most: log ratios of throughput, or of
-the time that runs take. Raises WorkerEnded, and ValidationError for a change that can't be made."""
-
-
-RUNNABLE = ("env", "workload", "folders", "settings", "gc_freeze", "gc_skip_collect", "cores")
-"""What can be changed about a program that is run again."""
+from perfdoctor.trials.way import Way
 
 
 @dataclass(frozen=True)
-class Way:
-    """One way to measure changes: on the program itself, or on its captured step."""
+class Wish:
+    """The fixes of one check, of which the best one is to be found."""
 
-    play: Play
-    can: Callable[[Change], bool]
-    """Whether it can make a change."""
-    basis: Literal["measured", "replayed", "estimated"] = "measured"
-    emulation_error: float | None = 0.0
-    after: Callable[[Change], Play] | None = None
-    """Measures changes with another one in place on both sides; None if it can't."""
-    pair_s: float = PAIR_S
-    """What to expect of a pair."""
-    gives_way: bool = False
-    """Whether the next way is asked that can make a change, where this one turns out not to."""
-
-
-def on_the_program(plays: Mapping[Speeds, Play], set_in_code: Sequence[str] = ()) -> list[Way]:
-    """The ways to measure what makes its steps, or its launch, faster.
-
-    `set_in_code`: environment variables that the program sets itself, whatever it is launched with.
-    """
-
-    def way(speeds_up: Speeds, play: Play) -> Way:
-        def can(change: Change) -> bool:
-            is_made = any(getattr(change, name) for name in RUNNABLE)
-            stays = is_made and not change.env.keys() & set(set_in_code)
-            return stays and change.speeds_up == speeds_up
-
-        return Way(play, can)
-
-    return [way(speeds_up, play) for speeds_up, play in plays.items()]
+    check: str
+    fixes: Sequence[Fix]
+    sweep: bool
+    """Whether they are steps of one ladder, which is left where the next one gains nothing."""
 
 
 @dataclass
@@ -87,18 +52,40 @@ class Laboratory:
     """The longest pair so far, by its basis."""
 
     def best_of(self, check: str, fixes: Sequence[Fix], sweep: bool) -> list[Tried]:
-        """Tries the fixes that a machine can apply; the best one first, and measured well."""
-        trials = self._each(fixes, sweep)
-        if not trials:
-            return []
+        """Tries the fixes of one check; see `best_of_each`."""
+        return self.best_of_each([Wish(check, fixes, sweep)])
+
+    def best_of_each(self, wishes: Sequence[Wish]) -> list[Tried]:
+        """Tries the fixes that a machine can apply; of each wish the best one first, and measured
+        well.
+
+        All wishes get their first pair before one gets its second, and what gains the most is
+        measured well before the rest: where the time does not suffice, it is not spent on what
+        gains nothing.
+        """
+        looks = [(wish, list[Trial]()) for wish in wishes]
+        open_ones = [self._each(wish, trials) for wish, trials in looks]
+        while open_ones:
+            open_ones = [each for each in open_ones if next(each, None)]
+        chosen = [(wish, trials, self._best(wish, trials)) for wish, trials in looks if trials]
+        for _, trials, best in sorted(chosen, key=lambda each: speedup(each[2]), reverse=True):
+            self._confirm(best, among=len(trials))
+        return [
+            record(wish.check, trial)
+            for wish, trials, best in chosen
+            for trial in [best, *(each for each in trials if each is not best)]
+        ]
+
+    def _best(self, wish: Wish, trials: Sequence[Trial]) -> Trial:
+        """The one that gains the most, of those that are worth it; in a sweep the first of them
+        that is nearly as good.
+        """
         worth_it = [t for t in trials if speedup(t) >= 1 + t.fix.least_gain(self.min_gain)]
         choice = worth_it or trials
         best = max(choice, key=speedup)
-        if sweep:  # the first of them that is nearly as good
-            best = next(t for t in choice if speedup(t) * (1 + self.min_gain) >= speedup(best))
-        self._confirm(best, among=len(trials))
-        ordered = [best, *(trial for trial in trials if trial is not best)]
-        return [record(check, trial) for trial in ordered]
+        if not wish.sweep:
+            return best
+        return next(t for t in choice if speedup(t) * (1 + self.min_gain) >= speedup(best))
 
     def together(self, change: Change) -> list[Tried]:
         """Tries all fixes at once, if one way can make all of them."""
@@ -160,22 +147,23 @@ class Laboratory:
         later = ways[ways.index(trial.way) + 1 :]
         return next((way for way in later if way.can(change) and self._has_time(way)), None)
 
-    def _each(self, fixes: Sequence[Fix], sweep: bool) -> list[Trial]:
-        """One pair for each fix; along a sweep for as long as the next one is better."""
-        trials: list[Trial] = []
-        for fix in fixes:
+    def _each(self, wish: Wish, trials: list[Trial]) -> Iterator[Trial]:
+        """One pair for each fix, noted in `trials` as well; along a sweep for as long as the next
+        one is better.
+        """
+        for fix in wish.fixes:
             way = self._way(fix.change) if fix.change is not None else None
             if way is None or not self._has_time(way):
                 continue
             below = max((speedup(trial) for trial in trials), default=0.0)
             trials.append(Trial(fix, way))
             self._play(trials[-1])
+            yield trials[-1]
             enough = below * (1 + self.min_gain)
             if fix.changes_results == "training":  # the first one has to be worth it too
                 enough = max(enough, 1 + fix.least_gain(self.min_gain))
-            if sweep and speedup(trials[-1]) < enough:
-                break
-        return trials
+            if wish.sweep and speedup(trials[-1]) < enough:
+                return
 
     def _confirm(self, best: Trial, among: int) -> None:
         """More pairs until the answer is clear; a choice among several flatters: one at least."""

@@ -12,7 +12,8 @@ from perfdoctor.schema.workload import Workload
 from perfdoctor.trials.change import changed_workload
 from perfdoctor.trials.live import WorkerEnded
 from perfdoctor.trials.statistics import LOOKS
-from perfdoctor.trials.trial import Laboratory, Play, Trial, Way, on_the_program, record, speedup
+from perfdoctor.trials.trial import Laboratory, Trial, Wish, record, speedup
+from perfdoctor.trials.way import Play, Way, on_the_program
 
 MOST_PLAYS = 20
 Answer = float | WorkerEnded | msgspec.ValidationError
@@ -84,14 +85,14 @@ def test_a_fix_that_is_worth_it_stands_before_a_bound_that_is_not() -> None:
     assert [each.fix.summary for each in tried] == ["ahead", "bound"]
 
 
-def test_a_variable_that_the_program_sets_itself_can_not_be_changed_from_outside() -> None:
-    def play(change: Change, until: float) -> list[float]:
-        raise AssertionError
-
-    (way,) = on_the_program({"steps": play}, set_in_code=("XLA_FLAGS",))
-    assert not way.can(Change(env={"XLA_FLAGS": None, "NPROC": None}))
-    assert way.can(Change(env={"NPROC": None}))
-    assert not way.can(Change(step={"donated": True}))
+def test_each_check_gets_a_pair_before_one_gets_its_second() -> None:
+    pairs = measure(nothing=1.02, worse=0.9, larger=2.0, largest=3.0)
+    lab = laboratory(pairs)
+    ladder = Wish("batch-size", fixes("larger", "largest"), sweep=True)
+    tried = lab.best_of_each([Wish("etl", fixes("nothing", "worse"), sweep=False), ladder])
+    assert pairs.played[:4] == ["nothing", "larger", "worse", "largest"]
+    assert pairs.played[4] == "largest", "what gains the most is measured well before the rest"
+    assert [each.fix.summary for each in tried] == ["nothing", "worse", "largest", "larger"]
 
 
 def test_the_best_of_several_is_measured_once_more() -> None:
