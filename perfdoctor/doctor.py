@@ -21,7 +21,7 @@ from perfdoctor.report import figures
 from perfdoctor.report.rank import Verdict, judge, ranked, told_once
 from perfdoctor.report.summary import environment, steps
 from perfdoctor.runner import folders_of, output_of, runner_of
-from perfdoctor.schema.fix import Gain, Tried
+from perfdoctor.schema.fix import MIN_GAIN, Gain, Tried
 from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.report import CheckResult, Outcome, Report, ReportTarget
 from perfdoctor.targets.named import is_named
@@ -50,7 +50,7 @@ class Request:
     try_fixes: bool | None = None
     """Whether fixes are tried; None: on the reference loop and on workloads, but not on a script,
     which a trial would run again."""
-    min_gain: float = 0.05
+    min_gain: float = MIN_GAIN
     """Smallest gain to report: 0.05 is 5 %."""
     select: Sequence[str] = ()
     ignore: Sequence[str] = ()

@@ -14,12 +14,13 @@ from perfdoctor.report.sides import side_by_side
 from perfdoctor.schema.benchmark import BENCHMARK_SCHEMA, Benchmark
 from perfdoctor.schema.difference import DIFFERENCE_SCHEMA, Difference
 from perfdoctor.schema.errors import UsageError
+from perfdoctor.schema.fix import MIN_GAIN
 from perfdoctor.schema.observation import OBSERVATION_SCHEMA
 from perfdoctor.schema.report import REPORT_SCHEMA, Report, ReportTarget
 from perfdoctor.targets.resolve import read_observation
 
-MIN_GAIN = THRESHOLD = 0.05
-"""The smallest gain and the smallest slowdown that matter, as shares, if nobody says otherwise."""
+THRESHOLD = 0.05
+"""The smallest slowdown that matters, as a share, if nobody says otherwise."""
 Told = Report | Benchmark | Difference
 
 

@@ -19,6 +19,7 @@ from perfdoctor.injection.reach import Unreachable
 from perfdoctor.observe.agent.watch import Watcher
 from perfdoctor.processes import ProcessGroups
 from perfdoctor.schema.errors import UsageError
+from perfdoctor.schema.fix import MIN_GAIN
 from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.report import Report
 
@@ -27,7 +28,9 @@ LEAVE_S = 5.0
 ONE_AT_A_TIME = threading.Lock()
 
 
-def diagnose(budget_s: float = 120.0, min_gain: float = 0.05, *, show: bool = True) -> "Diagnosis":
+def diagnose(
+    budget_s: float = 120.0, min_gain: float = MIN_GAIN, *, show: bool = True
+) -> "Diagnosis":
     """Examine the loop that calls this, or that runs in the `with` block, while it goes on.
 
     For some seconds its jitted calls are heard, probed and traced; then a step is replayed in a

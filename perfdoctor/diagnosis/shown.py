@@ -8,11 +8,10 @@ from typing import Any
 from perfdoctor.diagnosis.course import report_of
 from perfdoctor.report.formats import rendered
 from perfdoctor.schema.errors import UsageError
+from perfdoctor.schema.fix import MIN_GAIN
 from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.report import Report
 
-MIN_GAIN = 0.05
-"""The smallest gain that makes a finding, if nobody says otherwise."""
 HEIGHT_PX = 900
 
 

@@ -8,6 +8,8 @@ Scalar = bool | int | float | str
 LEAST_FOR_WORK = 0.25
 """Gain from which on a fix is worth more than a line: one that changes what is trained costs a
 search for other hyper-parameters, one that is to be worked out costs a day; a choice."""
+MIN_GAIN = 0.05
+"""The smallest gain that makes a finding, as a share, if nobody says otherwise."""
 Speeds = Literal["steps", "launch"]
 Ratio = Annotated[float, Meta(gt=0)]
 """A ratio of two throughputs: 2 is twice as fast."""

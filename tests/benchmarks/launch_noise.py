@@ -16,7 +16,7 @@ from types import SimpleNamespace
 
 from perfdoctor.processes import ProcessGroups
 from perfdoctor.runner import workload_runner
-from perfdoctor.schema.fix import Change
+from perfdoctor.schema.fix import MIN_GAIN, Change
 from perfdoctor.schema.observation import Observation
 from perfdoctor.targets.resolve import resolve
 from perfdoctor.trials.statistics import LAUNCH_SD, gain_of, trimmed_mean
@@ -24,7 +24,6 @@ from tests.saved import save
 
 SAMPLES = Path("sample_configs")
 WORKLOADS = ("healthy", "tiny_batch", "slow_etl", "gc_pressure")
-MIN_GAIN = 0.05
 
 
 def main() -> None:

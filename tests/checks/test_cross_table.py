@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from perfdoctor.catalogue import checks
 from perfdoctor.doctor import verdicts_on
+from perfdoctor.schema.fix import MIN_GAIN
 from perfdoctor.schema.observation import OF_THE_RUN, Observation
 from perfdoctor.schema.report import Kind
 from tests.command import SAMPLES
@@ -24,7 +25,6 @@ SHAPES = {
 """Machines of other shapes, and what is to be found there in the healthy sample."""
 SCRIPTS = {"several_causes": ["gc"]}
 """Scripts, and what is to be found in them."""
-MIN_GAIN = 0.05
 PARTS = (*OF_THE_RUN, "backend", "libraries")
 every_recording = pytest.mark.parametrize("name", RECORDED)
 
