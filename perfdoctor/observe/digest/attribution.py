@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,9 +26,48 @@ OP_BY_OP = 9
 """Dispatches a step from which on the step's function is one operation of many."""
 INNER = re.compile(r"(\.<locals>\.<\w+>)+$")
 """Comprehensions and lambdas, which wait for the function around them."""
+Mask = npt.NDArray[np.bool_]
 LONG_MS = 1.0
 """Where the host is in Python for longer, a sampler that wants the interpreter gets it; out of a
 shorter time it seldom does, but in the dispatch that follows."""
+
+
+class Samples:
+    """The main thread's stacks as they were sampled, and what the host did in each.
+
+    Masks are bool[stacks]: which of the recording's distinct stacks are meant.
+    """
+
+    def __init__(self, recording: Recording, code: Code) -> None:
+        self.stacks, self._code = recording.stacks, code
+        self._instants, self._numbers = instants_and_numbers(recording)
+        self.activities = np.asarray([code.activity(stack) for stack in self.stacks], object)
+        self.in_jax = np.asarray([code.is_in_jax(stack) for stack in self.stacks], bool)
+
+    def share(self, which: Mask, where: Intervals, host: Intervals) -> float:
+        """The part of the host's time in `where` that belongs to these stacks: by their share of
+        all samples, for long stays in Python and for short ones, of which each has fewer, by
+        themselves.
+        """
+        found_ms, lasts_long = 0.0, host[:, 1] - host[:, 0] > LONG_MS * 1e6
+        for stays in (host[lasts_long], host[~lasts_long]):
+            there = intersection(where, stays)
+            seen = contains(there, self._instants)
+            if seen.any():
+                found_ms += float(which[self._numbers[seen]].mean()) * total_ms(there)
+        return found_ms / max(total_ms(where), 1e-9)
+
+    def within(self, where: Intervals, which: Mask | None = None) -> list[list[Frame]]:
+        """The stack of each sample there."""
+        numbers = self._numbers[contains(where, self._instants)]
+        return [self.stacks[n] for n in numbers if which is None or which[n]]
+
+    def places(
+        self, where: Intervals, whole: Intervals, activity: Activity | None = None
+    ) -> tuple[Place, ...]:
+        """Where in the user's code the main thread was; shares are of all samples in `whole`."""
+        which = None if activity is None else self.activities == activity
+        return self._code.places(self.within(where, which), max(1, len(self.within(whole))))
 
 
 def parts(
@@ -46,70 +86,47 @@ def parts(
     host = complement(union(np.concatenate([gc, wait, dispatch])), included)
     busy = intersection(timeline.busy, included)
     idle = complement(busy, included)
-    lasts_long = host[:, 1] - host[:, 0] > LONG_MS * 1e6
+    exposed = intersection(host, idle)
 
-    instants = np.asarray([instant for instant, _ in recording.samples], np.int64)
-    numbers = np.asarray([number for _, number in recording.samples], np.int64)
     code = code_of(timeline, function, recording, count)
-    activities = np.asarray([code.activity(stack) for stack in recording.stacks], object)
-    sampled_as = activities[numbers] if len(numbers) else np.zeros(0, object)
+    samples = Samples(recording, code)
+    loading, logging = (samples.activities == each for each in ("loading", "logging"))
+    operating = samples.in_jax & (samples.activities == "other")
+    reading = reads(code, samples.stacks, samples.within(wait)) & ~loading
 
-    def share(which: npt.NDArray[np.bool_], where: Intervals) -> float:
-        """The part of the host's time in `where` that belongs to these samples: by their share of
-        all, for long stays in Python and for short ones, of which each has fewer, by themselves.
-        """
-        found_ms = 0.0
-        for stays in (host[lasts_long], host[~lasts_long]):
-            there = intersection(where, stays)
-            seen = contains(there, instants)
-            if seen.any():
-                found_ms += float(which[seen].mean()) * total_ms(there)
-        return found_ms / max(total_ms(where), 1e-9)
+    def step_ms(where: Intervals, which: Mask | None = None) -> float:
+        """Of a step; in Python, that of these stacks."""
+        share = 1.0 if which is None else samples.share(which, where, host)
+        return overhead.net_ms(where) * share / count
 
-    def stacks_of(where: Intervals) -> list[list[Frame]]:
-        return [recording.stacks[number] for number in numbers[contains(where, instants)]]
-
-    def places(where: Intervals, activity: Activity | None = None) -> tuple[Place, ...]:
-        chosen = contains(where, instants)
-        if activity is not None:
-            chosen &= sampled_as == activity
-        return code.places([recording.stacks[number] for number in numbers[chosen]], sampled)
-
-    of_jax = np.asarray([code.is_in_jax(stack) for stack in recording.stacks], bool)
-    operating = of_jax & (activities == "other")
-    reading = reads(code, recording.stacks, stacks_of(wait)) & (activities != "loading")
-    exposed_host = intersection(host, idle)
-    exposed_host_ms = overhead.net_ms(exposed_host)
-    exposed_etl_ms = exposed_host_ms * share(sampled_as == "loading", exposed_host)
-    exposed_logging_ms = exposed_host_ms * share(sampled_as == "logging", exposed_host)
-    sampled = max(1, int(contains(included, instants).sum()))
-    busy_ms = overhead.net_ms(busy) / count
+    busy_ms = step_ms(busy)
+    exposed_etl_ms, exposed_logging_ms = step_ms(exposed, loading), step_ms(exposed, logging)
     return {
         "device_busy_ms": busy_ms,
         "work_ms": {name: busy_ms * part for name, part in work_shares(timeline).items()},
-        "exposed_etl_ms": exposed_etl_ms / count,
-        "exposed_dispatch_ms": overhead.net_ms(intersection(dispatch, idle)) / count,
-        "exposed_wait_ms": overhead.net_ms(intersection(wait, idle)) / count,
-        "exposed_gc_ms": overhead.net_ms(intersection(gc, idle)) / count,
-        "exposed_logging_ms": exposed_logging_ms / count,
-        "exposed_other_ms": (exposed_host_ms - exposed_etl_ms - exposed_logging_ms) / count,
-        "exposed_operations_ms": exposed_host_ms * share(operating[numbers], exposed_host) / count,
-        "etl_ms": overhead.net_ms(host) * share(sampled_as == "loading", host) / count,
-        "reading_ms": overhead.net_ms(host) * share(reading[numbers], host) / count,
-        "dispatch_ms": overhead.net_ms(dispatch) / count,
-        "wait_ms": overhead.net_ms(wait) / count,
-        "gc_ms": overhead.net_ms(gc) / count,
-        "etl_places": places(host, "loading"),
-        "wait_places": places(wait),
-        "waits_in": waiting_library(stacks_of(wait)),
-        "logging_places": places(host, "logging"),
-        "other_places": places(host, "other"),
+        "exposed_etl_ms": exposed_etl_ms,
+        "exposed_dispatch_ms": step_ms(intersection(dispatch, idle)),
+        "exposed_wait_ms": step_ms(intersection(wait, idle)),
+        "exposed_gc_ms": step_ms(intersection(gc, idle)),
+        "exposed_logging_ms": exposed_logging_ms,
+        "exposed_other_ms": step_ms(exposed) - exposed_etl_ms - exposed_logging_ms,
+        "exposed_operations_ms": step_ms(exposed, operating),
+        "etl_ms": step_ms(host, loading),
+        "reading_ms": step_ms(host, reading),
+        "dispatch_ms": step_ms(dispatch),
+        "wait_ms": step_ms(wait),
+        "gc_ms": step_ms(gc),
+        "etl_places": samples.places(host, included, "loading"),
+        "wait_places": samples.places(wait, included),
+        "waits_in": waiting_library(samples.within(wait)),
+        "logging_places": samples.places(host, included, "logging"),
+        "other_places": samples.places(host, included, "other"),
     }
 
 
 def reads(
     code: Code, stacks: Sequence[Sequence[Frame]], waiting: Sequence[Sequence[Frame]]
-) -> npt.NDArray[np.bool_]:
+) -> Mask:
     """Whether each stack is in a function of the user's that waits for results; one that calls the
     step does other things too. bool[stacks]
     """
@@ -126,12 +143,17 @@ def work_shares(timeline: Timeline) -> dict[str, float]:
     return {name: ms / whole_ms for name, ms in known.items() if ms}
 
 
+def instants_and_numbers(recording: Recording) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """When the stack was sampled, and which one it was. int64[samples] ns, int64[samples]"""
+    instants = np.asarray([instant for instant, _ in recording.samples], np.int64)
+    return instants, np.asarray([number for _, number in recording.samples], np.int64)
+
+
 def code_of(timeline: Timeline, function: str, recording: Recording, count: int) -> Code:
     """The user's code, and where in it the step is called: while it compiled, and sampled since."""
     own, calls = tuple(recording.own), timeline.dispatches[function]
     if sum(map(len, timeline.dispatches.values())) >= OP_BY_OP * count:
         return Code(own, seen=recording.stacks)  # the function is one operation of many
-    instants = np.asarray([instant for instant, _ in recording.samples], np.int64)
-    numbers = np.asarray([number for _, number in recording.samples], np.int64)
+    instants, numbers = instants_and_numbers(recording)
     during = np.unique(numbers[contains(calls, instants)])
     return Code(own, [*recording.calls.get(function, []), *(recording.stacks[n] for n in during)])
