@@ -78,7 +78,7 @@ def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program:
             children_ms=calls.children_cpu_ms,
             callers=calls.threads,
         ),
-        loading_share=loading_share(steps)
+        loading_share=loading_share(calls, steps)
         * max(0.0, before_ms - calls.collecting_ms)
         / max(sum(spins) + overlap_ms, LEAST_MS),
         collecting_ms=calls.collecting_ms,
@@ -98,13 +98,17 @@ def waiting_share(calls: StepCalls, steps: Steps | None, idle_ms: float) -> floa
     return 1.0 if not calls.runs_ahead and idle_ms > 0 else 0.0
 
 
-def loading_share(steps: Steps | None) -> float:
-    """The share of loading in what the main thread does besides dispatching and waiting, by the
-    sampled stacks.
+def loading_share(calls: StepCalls, steps: Steps | None) -> float:
+    """The share of loading in what the main thread does between its calls besides waiting, by the
+    sampled stacks. A call may take as long as the step is computed, which no dispatch tells.
     """
     if steps is None:
         return 0.0
-    own_ms = steps.time_ms - steps.dispatch_ms - steps.wait_ms - steps.gc_ms
+    between_ms = steps.time_ms - steps.dispatch_ms
+    if calls.threads == 1 and calls.in_main_thread:
+        before_ms = sum(call.before_ms for call in calls.calls)
+        between_ms = min(between_ms, steps.time_ms * before_ms / calls.time_ms)
+    own_ms = between_ms - steps.wait_ms - steps.gc_ms
     return min(1.0, max(0.0, steps.etl_ms / own_ms)) if own_ms > 0 else 0.0
 
 

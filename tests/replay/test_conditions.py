@@ -163,11 +163,20 @@ def test_a_call_that_compiles_each_time_does_no_other_work() -> None:
 
 
 def test_loading_is_told_from_the_rest_of_what_the_host_does_itself() -> None:
-    assert loading_share(steps(etl_ms=2.0)) == pytest.approx(0.4)
-    assert loading_share(steps(etl_ms=2.0, gc_ms=1.0)) == pytest.approx(0.5)
-    assert loading_share(steps(etl_ms=9.0)) == 1.0
-    assert loading_share(steps(etl_ms=2.0, gc_ms=5.0)) == 0.0
-    assert loading_share(None) == 0.0
+    calls = observed(call(9.0, 5.0))
+    assert loading_share(calls, steps(etl_ms=2.0)) == pytest.approx(0.4)
+    assert loading_share(calls, steps(etl_ms=2.0, gc_ms=1.0)) == pytest.approx(0.5)
+    assert loading_share(calls, steps(etl_ms=9.0)) == 1.0
+    assert loading_share(calls, steps(etl_ms=2.0, gc_ms=5.0)) == 0.0
+    assert loading_share(calls, None) == 0.0
+
+
+def test_what_a_call_takes_that_computes_the_step_is_not_the_hosts() -> None:
+    """Of 10 ms the call takes 3 more than the 2 that dispatch tells of."""
+    calls = observed(call(5.0, 2.0))
+    assert loading_share(calls, steps(etl_ms=1.0)) == pytest.approx(0.5)
+    in_others = structs.replace(calls, threads=2)
+    assert loading_share(in_others, steps(etl_ms=1.0)) == pytest.approx(0.2)
 
 
 WORK = Conditions(
@@ -242,10 +251,10 @@ def test_a_host_never_works_more_than_it_was_seen_to(
 
 
 def test_collecting_is_no_loading() -> None:
-    """Of 10 ms of work 8 are a collection's; of the rest half is loading."""
+    """Of 10 ms of work, and 3 of waiting, 8 are a collection's; of the rest half is loading."""
     seen = structs.replace(steps(etl_ms=1.0), time_ms=15.0, gc_ms=8.0)
     by_itself = Replayed(steps=1, wall_s=0.004, inside_cpu_ms=(0.1,))
-    calls = observed(call(10.0, 10.0), collecting_ms=8.0)
+    calls = structs.replace(observed(call(13.0, 10.0), collecting_ms=8.0), time_ms=15.0)
     assert host_of(calls, seen, by_itself, AS_IT_IS).loading_share == pytest.approx(0.1)
 
 
