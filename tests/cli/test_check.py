@@ -13,18 +13,18 @@ from tests.command import SAMPLES, perfdoctor
 from tests.recorded import saved
 
 WORKLOADS = sorted(SAMPLES.glob("*.toml"))
-TRIED = (
-    "healthy",
-    "slow_etl",
+TRIED = ("healthy", "slow_etl", "tiny_batch", "missing_jit")
+"""Samples whose trials are made here; those of all are in tests/clinic, with saved results."""
+SEEN = (
+    "wrong_platform",
     "double_precision",
-    "tiny_batch",
     "gc_pressure",
+    "host_callback",
+    "memory_leak",
     "recompilation",
-    "missing_jit",
+    "shared_model",
     "transfers",
 )
-"""Samples whose trials are made here; those of all are in tests/clinic, with saved results."""
-SEEN = ("wrong_platform", "memory_leak", "shared_model", "host_callback")
 """Samples whose cause is seen without a trial."""
 
 
