@@ -26,6 +26,11 @@ class Host:
     loading_share: float
     """The share of the host's own work, and of its sleep, that is loading."""
     collecting_ms: float
+    """Of the work of each step."""
+    rare_ms: float = 0.0
+    """What a step takes in the mean for what is done now and then, and is not replayed."""
+    rarely_collecting_ms: float = 0.0
+    """Of that."""
     reading_ms: float = 0.0
     """Work on results that it has waited for."""
 
@@ -67,6 +72,9 @@ def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program:
     sleeps = [idle_ms * each / whole if whole > 0 else 0.0 for each in blocked]
     spins[0] -= overlap_ms
     before_ms = sum(call.before_cpu_ms for call in calls.calls)
+    rare_ms = 0.0 if calls.runs_ahead else calls.rare_ms
+    rarely_collecting_ms = min(rare_ms, calls.collecting_ms)
+    collecting_ms = calls.collecting_ms - rarely_collecting_ms
     return Host(
         as_observed=Conditions(
             program=program,
@@ -79,9 +87,11 @@ def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program:
             callers=calls.threads,
         ),
         loading_share=loading_share(calls, steps)
-        * max(0.0, before_ms - calls.collecting_ms)
+        * max(0.0, before_ms - collecting_ms)
         / max(sum(spins) + overlap_ms, LEAST_MS),
-        collecting_ms=calls.collecting_ms,
+        collecting_ms=collecting_ms,
+        rare_ms=rare_ms,
+        rarely_collecting_ms=rarely_collecting_ms,
         reading_ms=steps.reading_ms if steps is not None else 0.0,
     )
 
@@ -133,6 +143,11 @@ def changed(host: Host, change: dict[str, Scalar]) -> Conditions:
                 {**msgspec.to_builtins(conditions), name: value}, Conditions
             )
     return conditions
+
+
+def rare_ms(host: Host, change: dict[str, Scalar]) -> float:
+    """What is left of what is done now and then: collections are the most of it, if it is that."""
+    return host.rare_ms - (host.rarely_collecting_ms if "collecting" in change else 0.0)
 
 
 def with_program(conditions: Conditions, program: str, loading_share: float) -> Conditions:

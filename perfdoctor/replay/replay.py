@@ -13,7 +13,7 @@ from typing import Literal, Self
 import msgspec
 
 from perfdoctor.processes import ProcessGroups
-from perfdoctor.replay.conditions import alone, changed, compiles, host_of
+from perfdoctor.replay.conditions import alone, changed, compiles, host_of, rare_ms
 from perfdoctor.replay.fidelity import NEAR, emulation_error, why_unfaithful
 from perfdoctor.replay.process import OF_THE_PROCESS, Quiet, ReplayProcess
 from perfdoctor.schema.calls import Alone, Eager
@@ -53,6 +53,8 @@ class Side:
     conditions: Conditions
     examples: float
     """Examples of a step, in multiples of those of an unchanged one."""
+    rare_ms: float
+    """What a step takes in the mean for what is done now and then."""
 
     def run(self, seconds: float, until: float) -> Replayed:
         """Steps for about so long."""
@@ -135,11 +137,10 @@ class Replay:
         alone_ms = self._step_ms(alone(program), until)
         by_itself = self._base.run(alone(program), SLICE_S, until)
         self._host = host_of(calls, observation.steps, by_itself, program)
-        self._rare_ms = 0.0 if calls.runs_ahead else calls.rare_ms
         self._compiles = compiles(calls)
         emulated_ms = None
         if program == AS_IT_IS and not self._compiles:
-            emulated_ms = self._rare_ms + self._step_ms(self._host.as_observed, until)
+            emulated_ms = self._host.rare_ms + self._step_ms(self._host.as_observed, until)
         self._alone = Alone(
             alone_ms=alone_ms,
             emulated_ms=emulated_ms,
@@ -147,7 +148,8 @@ class Replay:
             made=self._capture.made,
         )
         if why_unfaithful(self._alone):  # the machine may have been disturbed just then
-            emulated_ms = self._rare_ms + self._step_ms(self._host.as_observed, until, AGAIN_ROUNDS)
+            again_ms = self._step_ms(self._host.as_observed, until, AGAIN_ROUNDS)
+            emulated_ms = self._host.rare_ms + again_ms
             self._alone = msgspec.structs.replace(self._alone, emulated_ms=emulated_ms)
         return self._alone
 
@@ -167,7 +169,7 @@ class Replay:
             ratios: list[float] = []
             while not enough(ratios, until):
                 took_ms = {
-                    side: self._rare_ms + a_step_ms(side.run(seconds, until))
+                    side: side.rare_ms + a_step_ms(side.run(seconds, until))
                     for side in random.sample(sides, len(sides))
                 }
                 before_ms = self._alone.observed_ms if is_observed else took_ms[before]
@@ -188,7 +190,7 @@ class Replay:
         examples = growth(conditions.program)
         if conditions.program == "together":
             examples = self._host.as_observed.callers
-        return Side(process, conditions, examples)
+        return Side(process, conditions, examples, rare_ms(self._host, change.step))
 
     def can(self, change: Change) -> bool:
         """Whether a change can be made to the replayed step, and compared with it unchanged."""
@@ -196,7 +198,8 @@ class Replay:
             return False  # of another function
         conditions = changed(self._host, change.step)
         of_the_process = any(getattr(change, name) for name in OF_THE_PROCESS)
-        changes_it = of_the_process or conditions != self._host.as_observed
+        is_rarer = rare_ms(self._host, change.step) < self._host.rare_ms
+        changes_it = of_the_process or is_rarer or conditions != self._host.as_observed
         if change.speeds_up != "steps" or change.workload:
             return False
         if not any(conditions.program in call.programs for call in self._capture.calls):

@@ -13,6 +13,7 @@ from perfdoctor.replay.conditions import (
     less_work,
     loading_elsewhere,
     loading_share,
+    rare_ms,
     waiting_share,
 )
 from perfdoctor.schema.calls import Call, StepCalls
@@ -256,6 +257,16 @@ def test_collecting_is_no_loading() -> None:
     by_itself = Replayed(steps=1, wall_s=0.004, inside_cpu_ms=(0.1,))
     calls = structs.replace(observed(call(13.0, 10.0), collecting_ms=8.0), time_ms=15.0)
     assert host_of(calls, seen, by_itself, AS_IT_IS).loading_share == pytest.approx(0.1)
+
+
+def test_collections_now_and_then_are_no_work_of_each_step() -> None:
+    """Of 8 ms a step 5 are in steps that take long, as an evaluation is."""
+    by_itself = Replayed(steps=1, wall_s=0.004, inside_cpu_ms=(0.1,))
+    calls = observed(call(4.0, 4.0), ready=1.0, collecting_ms=8.0, rare_ms=5.0)
+    host = host_of(calls, steps(), by_itself, AS_IT_IS)
+    assert (host.rare_ms, host.collecting_ms) == (5.0, 3.0)
+    assert rare_ms(host, {"collecting": 0}) == 0.0 and rare_ms(host, {"waits": 0.0}) == 5.0
+    assert whole_ms(changed(host, {"collecting": 0})) == pytest.approx(1.0)
 
 
 def test_what_is_read_more_rarely_is_worked_on_more_rarely() -> None:

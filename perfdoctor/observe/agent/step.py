@@ -85,7 +85,7 @@ class StepWatch:
         """
         self._probe = None
         timer = Timer(self._jax, TIMED_S)
-        before = readings()
+        before, since_epoch_ns = readings(), time.time_ns() - time.monotonic_ns()
         begin_ns = time.time_ns()
         is_told = self._listen(
             timer, timer.is_told, PROBING_S, lambda: bool(timer.calls), waits_long=True
@@ -118,7 +118,10 @@ class StepWatch:
             in_main_thread=caller == threading.main_thread().ident,
             ready=ready_share(prober.calls, caller),
             rare_ms=span.rare_ms,
-            collecting_ms=self._collecting_ms(begin_ns, end_ns) / steps,
+            collecting_ms=self._collecting_ms(
+                timer.begin_ns + since_epoch_ns, timer.end_ns + since_epoch_ns
+            )
+            / span.steps,
             compilations=self._compilations(begin_ns, end_ns) / steps,
             **work_beside(before, after, caller, steps),
         )
@@ -188,8 +191,8 @@ class StepWatch:
 
     def _collecting_ms(self, begin_ns: int, end_ns: int) -> float:
         events = self._garbage.events
-        held = [each for each in events if begin_ns <= each.start_ns and each.end_ns <= end_ns]
-        return sum(each.end_ns - each.start_ns for each in held) / 1e6
+        spans = [(max(each.start_ns, begin_ns), min(each.end_ns, end_ns)) for each in events]
+        return sum(max(0, end - start) for start, end in spans) / 1e6
 
     def _compilations(self, begin_ns: int, end_ns: int) -> int:
         events = self._compilation.events
