@@ -1,7 +1,7 @@
 """From calls that were timed and probed to those of a step, and the roles of their arguments."""
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
@@ -10,9 +10,13 @@ from perfdoctor.observe.agent.callers import by_caller, key_of, made_of
 from perfdoctor.observe.agent.calls import Probed, Prober, Token
 from perfdoctor.observe.agent.form import Form
 from perfdoctor.observe.agent.periods import instances_of, period_of, repeats
-from perfdoctor.observe.agent.span import FEWEST_STEPS, OUTLYING
+from perfdoctor.observe.agent.span import FEWEST_STEPS, OUTLYING, Span, span_of
+from perfdoctor.observe.agent.timing import Timer
 from perfdoctor.schema.calls import Call, Leaf, Role
 
+SELDOM = 0.25
+"""How often a function is called at most that is called now and then, by the one called the most
+often: what is done in every second or third step is a part of it."""
 TRIM = 0.2
 """The share of the gaps between calls that is left out at each end, as in all that perfdoctor
 times."""
@@ -29,12 +33,44 @@ class Probe:
     """Which makes them."""
 
 
-def probe_of(prober: Prober, period: int | None = None) -> Probe | None:
+def step_of(timer: Timer, prober: Prober) -> tuple[Span, Probe] | None:
+    """The time of a step and its calls; None where no step was told.
+
+    An evaluation after each tenth step makes a period of eleven calls, and of these too few may be
+    probed; then it is left aside.
+    """
+    for aside in ((), for_nobody(prober.calls)):
+        span = span_of(timer.calls, timer.begin_ns, timer.end_ns, aside)
+        probe = probe_of(prober, span.period, aside) if span is not None else None
+        if span is not None and probe is not None:
+            return span, probe
+    return None
+
+
+def for_nobody(calls: Sequence[Probed]) -> frozenset[int]:
+    """The numbers of the functions that are called now and then, and no other call takes what they
+    return.
+    """
+    often = Counter(call.function.number for call in calls)
+    taken = {token.number for call in calls for token in call.inputs}
+    useful = {
+        call.function.number
+        for call in calls
+        if any(token.number in taken for token in call.outputs)
+    }
+    seldom = SELDOM * max(often.values(), default=0)
+    return frozenset(n for n, count in often.items() if count <= seldom and n not in useful)
+
+
+def probe_of(
+    prober: Prober, period: int | None = None, aside: Collection[int] = ()
+) -> Probe | None:
     """The roles of the arguments, from one step to the next; None where no step was told.
 
     `period`: the calls of a step, as they were told when the steps were timed; None: they were not.
+    `aside`: the numbers of functions that are no part of a step.
     """
-    callers = by_caller(prober.calls)
+    callers = by_caller([call for call in prober.calls if call.function.number not in aside])
     if not callers:
         return None
     main: list[Probed] = sorted(callers[0], key=lambda each: each.begin_ns)  # type: ignore[arg-type]

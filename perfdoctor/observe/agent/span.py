@@ -1,7 +1,7 @@
 """How long a step takes, told from the calls that were timed."""
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
@@ -31,9 +31,16 @@ class Span:
     """The number of calls of a step."""
 
 
-def span_of(calls: Sequence[Timed], begin_ns: int, end_ns: int) -> Span | None:
-    """The time of a step; between the two moments so many calls were computed."""
-    calls = [each for each in calls if each.end_ns <= end_ns]  # some come while it is ended
+def span_of(
+    calls: Sequence[Timed], begin_ns: int, end_ns: int, aside: Collection[int] = ()
+) -> Span | None:
+    """The time of a step; between the two moments so many calls were computed.
+
+    `aside`: the numbers of functions that are no part of a step.
+    """
+    calls = [  # some come while it is ended
+        each for each in calls if each.end_ns <= end_ns and each.function.number not in aside
+    ]
     callers = [outermost(each) for each in by_caller(calls)]  # type: ignore[arg-type]
     if not callers:
         return None

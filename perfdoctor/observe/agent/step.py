@@ -14,7 +14,7 @@ from perfdoctor.observe.agent.calls import Probed, Prober
 from perfdoctor.observe.agent.capture import Capturer
 from perfdoctor.observe.agent.compilation import COMPILED, CompilationWatch
 from perfdoctor.observe.agent.garbage import GarbageWatch
-from perfdoctor.observe.agent.roles import Probe, probe_of
+from perfdoctor.observe.agent.roles import Probe, step_of
 from perfdoctor.observe.agent.silence import Context
 from perfdoctor.observe.agent.span import span_of
 from perfdoctor.observe.agent.threads import Reading, family, read
@@ -99,12 +99,12 @@ class StepWatch:
         prober = Prober(self._jax, stacks=self._compilation.calls)
         self._listen(prober, prober.done.is_set, PROBING_S, lambda: bool(prober.calls))
         prober.calls = [each for each in prober.calls if each.end_ns]
-        told = span is not None and prober.failure is None
-        probe = probe_of(prober, span.period) if span is not None and told else None
-        if probe is None or span is None:
+        told = step_of(timer, prober) if prober.failure is None else None
+        if told is None:
             self._give_up(prober.failure or "no sequence of jitted calls repeats")
             return
-        self._probe = probe
+        span, probe = told
+        self.step_ms, self._probe = span.step_ms, probe
         passed_ms = (end_ns - begin_ns) / 1e6
         steps = passed_ms / span.step_ms
         caller = probe.thread

@@ -8,7 +8,9 @@ import numpy as np
 import optax
 import pytest
 
-from perfdoctor.observe.agent.roles import probe_of
+from perfdoctor.observe.agent.roles import for_nobody, probe_of, step_of
+from perfdoctor.observe.agent.span import span_of
+from perfdoctor.observe.agent.timing import Timed, Timer
 from tests.observe.agent.heard import leaves, probed, roles
 
 SHAPE = (64,)
@@ -321,3 +323,59 @@ def test_too_few_calls_tell_no_step() -> None:
     assert probe is None
     prober.calls.clear()
     assert probe_of(prober) is None
+
+
+def evaluating(made: Any) -> Any:
+    """After each tenth step; nobody takes what that returns."""
+    step, evaluate = made.jit(lambda p, x: p + x), made.jit(lambda p: p.sum())
+    p = jnp.zeros(SHAPE)
+    for number, x in enumerate(batches()):
+        p = step(p, x)
+        if number % 10 == 0:
+            evaluate(p)
+        yield
+
+
+def test_what_is_done_seldom_for_nobody_is_left_aside_where_few_steps_were_probed() -> None:
+    prober, _ = probed(evaluating, steps=12)
+    (aside,) = for_nobody(prober.calls)
+    functions = {call.function.number: call.function for call in prober.calls}
+    timer = Timer(jax, 1.0)
+    timer.begin_ns, timer.end_ns = 0, 60_000
+    order = [number for number in functions if number != aside] * 10 + [aside]
+    timer.calls = [
+        Timed(1, functions[number], n * 1000, n * 1000 + 10)
+        for n, number in enumerate(order * 5 + order[:5])
+    ]
+    whole = span_of(timer.calls, 0, 60_000)
+    assert whole is not None and whole.period == 11
+    told = step_of(timer, prober)
+    assert told is not None
+    span, probe = told
+    assert (span.period, span.steps) == (1, 55)
+    assert [[leaf.role for leaf in call.leaves] for call in probe.calls] == [["state", "new"]]
+
+
+def test_an_update_that_follows_several_gradients_is_for_them() -> None:
+    def program(made: Any) -> Any:
+        gradient, update = made.jit(lambda p, x: p * x), made.jit(lambda p, g: p - g)
+        p = jnp.zeros(SHAPE)
+        for number, x in enumerate(batches()):
+            found = gradient(p, x)
+            if number % 8 == 7:
+                p = update(p, found)
+            yield
+
+    prober, _ = probed(program, steps=40)
+    assert for_nobody(prober.calls) == frozenset()
+
+
+def test_where_nobody_takes_anything_nothing_is_left_aside_that_is_called_often() -> None:
+    def program(made: Any) -> Any:
+        answer = made.jit(lambda x: x + 1)
+        for x in batches():
+            answer(x)
+            yield
+
+    prober, _ = probed(program)
+    assert for_nobody(prober.calls) == frozenset()
