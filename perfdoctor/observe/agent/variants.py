@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from perfdoctor.injection.calls import OWN_FILES, Function
@@ -100,16 +101,29 @@ class Variants:
             return found
         if self.threads > 1 and all(leaf.role != "state" for leaf in leaves):
             found[TOGETHER] = lambda: together(self.jax, call.closed, fresh, self.threads)
-        chosen = {id(call.values[n]) for n in fresh}
         for length in short_axes([(leaves[n].shape, leaves[n].bytes) for n in fresh]):
             for larger in LARGER_BATCHES:
-
-                def more(length: int = length, larger: int = larger) -> Any:
-                    made = (call.function, call.args, call.kwargs)
-                    return lengthened(self.jax, *made, chosen, length, larger)
-
-                found[batch_program(length, larger)] = more
+                found[batch_program(length, larger)] = partial(
+                    self._lengthened, call, fresh, length, larger
+                )
         return found
+
+    def _lengthened(self, call: TracedCall, fresh: list[int], length: int, larger: int) -> Any:
+        """With a larger batch. Data that are the same in each step by chance, rewards that are all
+        1 say, are of the batch as well: where it can't be traced without them, they grow too.
+        """
+        leaves = self.probe.calls[call.place].leaves
+        alike = [n for n, each in enumerate(leaves) if each.role == "constant"]
+        alike = [n for n in alike if leaves[n].shape[:1] == (length,)]
+        made = (call.function, call.args, call.kwargs)
+        try:
+            chosen = {id(call.values[n]) for n in fresh}
+            return lengthened(self.jax, *made, chosen, length, larger)
+        except Exception:  # whatever the user's code raises for shapes that don't fit
+            if not alike:
+                raise
+            chosen |= {id(call.values[n]) for n in alike}
+            return lengthened(self.jax, *made, chosen, length, larger)
 
     def _check_results(self, call: TracedCall, program: Any) -> None:
         """Unwanted if a later call takes a result that has another shape or type now."""

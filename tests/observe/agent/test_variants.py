@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.export
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from perfdoctor.observe.agent import variants
@@ -58,3 +59,21 @@ def test_what_can_not_be_exported_says_why(tmp_path: Path, monkeypatch: pytest.M
     assert capturer.failure == "ValueError:   no such operation"
     assert capturer.done.is_set()
     assert not (tmp_path / MANIFEST).exists()
+
+
+def test_data_that_happen_to_stay_the_same_grow_with_their_batch(tmp_path: Path) -> None:
+    """The rewards are a new array in each step, and all 1; the weights are 8 wide as well."""
+
+    def program(made: Any) -> Any:
+        step = made.jit(lambda w, x, rewards: w + (x @ w) @ rewards)
+        w, random = jnp.ones(SHAPE), np.random.default_rng(0)
+        while True:
+            w = step(w, random.standard_normal((8, 8), np.float32), np.ones(8, np.float32))
+            yield
+
+    found = saved(program, tmp_path)
+    (call,) = found.calls
+    assert [leaf.role for leaf in call.leaves] == ["state", "new", "constant"]
+    file = call.programs["batch-8-to-32"]
+    larger = run(tmp_path, file, jnp.ones(8), np.ones((32, 8), np.float32), np.ones(32, np.float32))
+    assert larger[0].shape == SHAPE and float(larger[0][0]) == 1 + 8 * 32
