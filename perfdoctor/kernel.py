@@ -14,7 +14,8 @@ NICENESS = 3
 """The niceness of what works beside the observed program: where both want a core, it gets a third
 of it. With 10, a trace that is written and read in 4 s took 44 s where one other process kept a
 core busy; and the program loses no less, for the work is the same: tests/benchmarks/script_overhead
-told 0.9 and 1.9 % of a minute with 10, 1.1 and 2.0 % with 3 (each ± 0.4 %)."""
+told 0.9 and 1.9 % of a minute with 10 for plain_mlp and eqx_series, 1.1 and 2.0 % with 3 (± 0.6 at
+most)."""
 
 
 def die_with_parent() -> None:

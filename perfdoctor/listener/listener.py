@@ -13,6 +13,7 @@ from perfdoctor.listener.hooks import Collections, Compilations
 from perfdoctor.listener.line import Line
 from perfdoctor.listener.log import LOGGER, Log
 from perfdoctor.listener.writers import JsonLines, Writer
+from perfdoctor.schema.fix import MIN_GAIN
 
 if TYPE_CHECKING:
     from perfdoctor.diagnosis.handle import Diagnosis
@@ -119,7 +120,7 @@ class PerformanceListener:
             self._clock.evaluated(time.perf_counter_ns() - begin_ns)
 
     def diagnose(
-        self, budget_s: float = 120.0, min_gain: float = 0.05, *, show: bool = True
+        self, budget_s: float = 120.0, min_gain: float = MIN_GAIN, *, show: bool = True
     ) -> "Diagnosis":
         """Examine the loop while it goes on; see `perfdoctor.diagnose`."""
         from perfdoctor.diagnosis import diagnose

@@ -86,7 +86,7 @@ def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program:
             children_ms=calls.children_cpu_ms,
             callers=calls.threads,
         ),
-        loading_share=loading_share(calls, steps)
+        loading_share=loading_share(calls, steps, collecting_ms)
         * max(0.0, before_ms - collecting_ms)
         / max(sum(spins) + overlap_ms, LEAST_MS),
         collecting_ms=collecting_ms,
@@ -108,17 +108,21 @@ def waiting_share(calls: StepCalls, steps: Steps | None, idle_ms: float) -> floa
     return 1.0 if not calls.runs_ahead and idle_ms > 0 else 0.0
 
 
-def loading_share(calls: StepCalls, steps: Steps | None) -> float:
+def loading_share(calls: StepCalls, steps: Steps | None, collecting_ms: float = 0.0) -> float:
     """The share of loading in what the main thread does between its calls besides waiting, by the
     sampled stacks. A call may take as long as the step is computed, which no dispatch tells.
+
+    `collecting_ms`: of collections between the calls of each step.
     """
     if steps is None:
         return 0.0
-    between_ms = steps.time_ms - steps.dispatch_ms
+    own_ms = steps.time_ms - steps.dispatch_ms - steps.wait_ms - steps.gc_ms
     if calls.threads == 1 and calls.in_main_thread:
-        before_ms = sum(call.before_ms for call in calls.calls)
-        between_ms = min(between_ms, steps.time_ms * before_ms / calls.time_ms)
-    own_ms = between_ms - steps.wait_ms - steps.gc_ms
+        slowed = steps.time_ms / calls.time_ms
+        before_ms = slowed * sum(call.before_ms for call in calls.calls)
+        work_ms = slowed * sum(call.before_cpu_ms for call in calls.calls)
+        waited_ms = min(steps.wait_ms, max(0.0, before_ms - work_ms))
+        own_ms = min(own_ms, before_ms - waited_ms - slowed * collecting_ms)
     return min(1.0, max(0.0, steps.etl_ms / own_ms)) if own_ms > 0 else 0.0
 
 

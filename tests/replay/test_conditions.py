@@ -180,6 +180,19 @@ def test_what_a_call_takes_that_computes_the_step_is_not_the_hosts() -> None:
     assert loading_share(in_others, steps(etl_ms=1.0)) == pytest.approx(0.2)
 
 
+def test_collections_now_and_then_do_not_hide_loading() -> None:
+    """Of 10 ms in the mean 3 are collections of a few steps; usual ones have 2 before the call."""
+    calls = observed(call(2.0, 2.0), collecting_ms=3.0, rare_ms=3.0, ready=1.0)
+    seen = structs.replace(steps(etl_ms=1.0, gc_ms=3.0), wait_ms=0.0)
+    by_itself = Replayed(steps=1, wall_s=0.004, inside_cpu_ms=(0.1,))
+    assert loading_share(calls, seen) == pytest.approx(0.5)
+    assert host_of(calls, seen, by_itself, AS_IT_IS).loading_share == pytest.approx(0.5)
+
+
+def test_a_wait_inside_of_a_call_is_none_between_calls() -> None:
+    assert loading_share(observed(call(2.0, 2.0)), steps(etl_ms=1.0)) == pytest.approx(0.5)
+
+
 WORK = Conditions(
     spin_ms=(2.0, 4.0), sleep_ms=(8.0,), overlap_ms=2.0, threads_ms=1.0, children_ms=1.0
 )

@@ -109,15 +109,20 @@ class Variants:
         return found
 
     def _lengthened(self, call: TracedCall, fresh: list[int], length: int, larger: int) -> Any:
-        """With a larger batch. Data that are the same in each step by chance, rewards that are all
-        1 say, are of the batch as well: where it can't be traced without them, they grow too.
+        """The program for a larger batch.
+
+        Host arrays whose values are the same in each step by chance, rewards that are all 1 say,
+        are of the batch as well: where it can't be traced without them, they grow too.
         """
         leaves = self.probe.calls[call.place].leaves
-        alike = [n for n, each in enumerate(leaves) if each.role == "constant"]
-        alike = [n for n in alike if leaves[n].shape[:1] == (length,)]
+        alike = [
+            n
+            for n, leaf in enumerate(leaves)
+            if leaf.role == "constant" and leaf.kind == "host" and leaf.shape[:1] == (length,)
+        ]
         made = (call.function, call.args, call.kwargs)
+        chosen = {id(call.values[n]) for n in fresh}
         try:
-            chosen = {id(call.values[n]) for n in fresh}
             return lengthened(self.jax, *made, chosen, length, larger)
         except Exception:  # whatever the user's code raises for shapes that don't fit
             if not alike:
