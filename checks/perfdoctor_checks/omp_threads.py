@@ -3,7 +3,8 @@
 What it finds
 -------------
 A pool of XLA, BLAS or OpenMP threads, or data workers, that outnumber the cores which the training
-may use, and that really run; and an affinity that keeps it from cores which the machine has.
+may use, and that really run; threads and processes of the program that never rest, though the step
+waits for nothing that they do; and an affinity that keeps it from cores which the machine has.
 
 Why it costs
 ------------
@@ -15,12 +16,14 @@ How it is measured
 ------------------
 Threads by name (`tf_XLAEigen` is XLA's pool), pools by threadpoolctl, and how often a thread had to
 leave its core though it could have gone on. `OMP_NUM_THREADS` does not change XLA's pool; `NPROC`
-and the affinity do. A trial measures what fewer threads gain.
+and the affinity do. A trial measures what fewer threads gain. A thread that ran or waited for a
+core nearly all the time never rests; the step is replayed with and without such ones beside it.
 
 How to fix
 ----------
 Unset NPROC, or set it to the cores of a container with a quota; as many data workers as cores;
-`OMP_NUM_THREADS=1` where worker processes share the cores.
+`OMP_NUM_THREADS=1` where worker threads or processes share the cores; a thread that works ahead
+waits when its queue is full.
 
 References
 ----------
@@ -42,7 +45,7 @@ from perfdoctor import (
     on_cpu,
     set_variables,
 )
-from perfdoctor_checks._limits import FORCED_SWITCHES, LIMIT_OF_WORKERS, SEVERAL
+from perfdoctor_checks._limits import FEW, FORCED_SWITCHES, LIMIT_OF_WORKERS, SEVERAL
 
 ID = "omp-threads"
 NEEDS = ("threads",)
@@ -63,6 +66,7 @@ def check(observation: Observation) -> Outcome:
         *xla(observation, threads),
         *workers(observation),
         *numerics(observation, threads),
+        *restless(observation),
     ]
     if reasons:
         return hint("; ".join(text for text, _ in reasons), evidence, [fix for _, fix in reasons])
@@ -149,8 +153,8 @@ def numerics(observation: Observation, threads: Threads) -> list[Reason]:
     if largest is None or threads.forced_switches < FORCED_SWITCHES * max(1.0, cores):
         return []
     ran = threads.child_threads if threads.children else threads.ran - pool_of(threads)
-    wanted = largest.threads * max(1, threads.children)
-    if min(wanted, ran) < SEVERAL * cores or env.get(VARIABLES[0]) == "1":
+    wanted = largest.threads * threads.children if threads.children else ran
+    if largest.threads == 1 or min(wanted, ran) < SEVERAL * cores or env.get(VARIABLES[0]) == "1":
         return []
     change: dict[str, str | None] = {
         name: "1" for name in VARIABLES if name == VARIABLES[0] or name in env
@@ -164,6 +168,26 @@ def numerics(observation: Observation, threads: Threads) -> list[Reason]:
     )
     pool = f"{largest.library} has {largest.threads} threads in {owners}"
     return [(f"{pool}; {ran} of them ran on {cores:g} cores", fix)]
+
+
+def restless(observation: Observation) -> list[Reason]:
+    """Threads and processes of the program that take what they get of the cores, whatever the step
+    does; what the step would take without them is the most that resting can gain.
+    """
+    calls, steps, cores = observation.calls, observation.steps, observation.host.usable_cores
+    if calls is None or steps is None:
+        return []
+    found = calls.free_running(steps.etl_ms)
+    if len(found) < cores:
+        return []
+    fix = Fix(
+        summary="let what works beside the step rest when it is ahead, and have less of it",
+        how="queue.put(item)  # waits while the queue is full, where put_nowait and a retry do not",
+        change=Change(step={"restless": 0}, is_bound=True),
+    )
+    kind = "processes" if all(each.is_process for each in found) else "threads"
+    names = ", ".join(sorted(each.name for each in found)[:FEW])
+    return [(f"{len(found)} {kind} of the program never rest, on {cores:g} cores: {names}", fix)]
 
 
 def facts(observation: Observation, threads: Threads) -> list[Evidence]:

@@ -3,7 +3,8 @@
 What it finds
 -------------
 Arguments of the step that come from the host each time although they are no new data: a table or a
-mask that is the same in each step, or the state that was fetched after the step before.
+mask that is the same in each step, or the state that was fetched after the step before, changed by
+NumPy perhaps, and handed over or put back on the device.
 
 Why it costs
 ------------
@@ -14,6 +15,8 @@ How it is measured
 ------------------
 The calls of a step were seen, argument by argument: a host array that an earlier call returned is
 state, one that is the same as in the step before is a constant; new data are uploaded by right.
+Device arrays that are new each time, in a run that is like a run of results which nothing takes,
+are a state that was made anew; not on the device, where no operations are called for it.
 What is no new data counts from 1 MiB. What it costs is measured on the captured step, with the
 state and the constants on the device; else estimated by the copying, and the waiting for a state
 that is fetched, as far as the device idles meanwhile. What is copied before the calls can't be told
@@ -42,6 +45,7 @@ from perfdoctor import (
     Leaf,
     Observation,
     Outcome,
+    StepCalls,
     Steps,
     hint,
     issue,
@@ -51,7 +55,7 @@ from perfdoctor import (
     sized,
     spared,
 )
-from perfdoctor_checks._limits import CACHES, GOOD_PART, LEAST_SHARE, MIB
+from perfdoctor_checks._limits import CACHES, GOOD_PART, LEAST_SHARE, MIB, MOSTLY
 
 ID = "transfers"
 NEEDS = ("steps",)
@@ -67,7 +71,8 @@ def check(observation: Observation) -> Outcome:
         return unseen(observation, steps, evidence)
     leaves = [leaf for call in calls.calls for leaf in call.leaves]
     handed = [leaf for leaf in leaves if leaf.kind == "host"]
-    stale = sorted((leaf for leaf in handed if leaf.role != "new"), key=lambda leaf: -leaf.bytes)
+    stale = [leaf for leaf in handed if leaf.role != "new"] + put_back(steps, calls)
+    stale.sort(key=lambda leaf: -leaf.bytes)
     new_bytes = sum(leaf.bytes for leaf in handed if leaf.role == "new")
     size = sum(leaf.bytes for leaf in stale)
     if size < MIB:
@@ -79,7 +84,19 @@ def check(observation: Observation) -> Outcome:
     fetched = any(leaf.role == "state" for leaf in stale)
     gain = at_rest(steps, size / max(1, size + new_bytes), fetched=fetched)
     text = summary(stale, size, fetched=fetched)
-    return issue(text, [*evidence, *sizes(stale)], [fix(observation, fetched)], gain)
+    by_hand = any(leaf.remade for leaf in stale)
+    advice = fix(observation, fetched, by_hand=by_hand)
+    return issue(text, [*evidence, *sizes(stale)], [advice], gain)
+
+
+def put_back(steps: Steps, calls: StepCalls) -> list[Leaf]:
+    """State that is put back on the device in each step, after something was done with it on the
+    host: it waits for the results, or copies.
+    """
+    found = [leaf for call in calls.calls for leaf in call.leaves if leaf.remade]
+    by_operations = steps.dispatches - len(calls.calls) >= len(found)
+    on_host = steps.synchronized >= MOSTLY or steps.upload_ms >= LEAST_SHARE * steps.time_ms
+    return found if on_host and not by_operations else []
 
 
 def unseen(observation: Observation, steps: Steps, evidence: list[Evidence]) -> Outcome:
@@ -171,14 +188,24 @@ def ahead(observation: Observation) -> Fix:
     return structs.replace(AHEAD, change=Change(step={"loading": "thread"}))
 
 
-def fix(observation: Observation, state: bool) -> Fix:
-    """The state stays where it is; what does not change is put there once."""
+def fix(observation: Observation, state: bool, *, by_hand: bool = False) -> Fix:
+    """The state stays where it is; what does not change is put there once.
+
+    `by_hand`: whether it is changed on the host, which the step can do as well; what of the host's
+    work that is can't be told apart, so that its gain is a bound.
+    """
     workload = observation.target.workload
     if workload is not None and workload.training.state_on_host:
         return Fix(
             summary="keep the state on the device",
             how="[training] state_on_host = false",
             change=Change(workload={"training.state_on_host": False}),
+        )
+    if by_hand:
+        return Fix(
+            summary="keep the state on the device, and change it there",
+            how="params = jax.tree.map(lambda p: jnp.clip(p, -1, 1), params)  # in the jitted step",
+            change=Change(step={"resident": "state", "waits": 0.0, "handling": 0}, is_bound=True),
         )
     if state:
         return Fix(

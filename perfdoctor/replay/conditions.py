@@ -1,10 +1,11 @@
 """What the host does beside a step: as it was observed, and without what a fix takes away."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
 
-from perfdoctor.schema.calls import StepCalls
+from perfdoctor.schema.calls import Restless, StepCalls
 from perfdoctor.schema.capture import NO_CALLBACKS, Conditions, Replayed, growth
 from perfdoctor.schema.fix import Scalar
 from perfdoctor.schema.steps import Steps
@@ -68,6 +69,9 @@ def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program:
         overlap_ms = min(calls.calls[0].before_cpu_ms, max(0.0, by_itself.waited_ms - idle_ms))
         idle_ms = max(0.0, idle_ms - by_itself.waited_ms)
         share = 1.0
+    free = calls.free_running(steps.etl_ms) if steps is not None else ()
+    if free:  # they are what it waits for: not their results, but its turn
+        idle_ms = 0.0
     whole = sum(blocked)
     sleeps = [idle_ms * each / whole if whole > 0 else 0.0 for each in blocked]
     spins[0] -= overlap_ms
@@ -82,8 +86,9 @@ def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program:
             sleep_ms=tuple(sleeps),
             overlap_ms=overlap_ms,
             waits=share,
-            threads_ms=max(0.0, calls.threads_cpu_ms - idle_ms),
-            children_ms=calls.children_cpu_ms,
+            threads_ms=max(0.0, calls.threads_cpu_ms - cpu_ms(free, of_processes=False) - idle_ms),
+            children_ms=max(0.0, calls.children_cpu_ms - cpu_ms(free, of_processes=True)),
+            restless=len(free),
             callers=calls.threads,
         ),
         loading_share=loading_share(calls, steps, collecting_ms)
@@ -94,6 +99,11 @@ def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program:
         rarely_collecting_ms=rarely_collecting_ms,
         reading_ms=steps.reading_ms if steps is not None else 0.0,
     )
+
+
+def cpu_ms(restless: Sequence[Restless], *, of_processes: bool) -> float:
+    """What those that never rest take of the processor: the processes, or the threads."""
+    return sum(each.cpu_ms for each in restless if each.is_process == of_processes)
 
 
 def compiles(calls: StepCalls) -> bool:
@@ -136,6 +146,8 @@ def changed(host: Host, change: dict[str, Scalar]) -> Conditions:
             conditions = waiting_less(conditions, host.reading_ms, float(value or 0.0))
         elif name == "collecting":
             conditions = less_work(conditions, host.collecting_ms)
+        elif name == "handling":
+            conditions = only(conditions, host.loading_share)
         elif name == "program" and value == "together":
             conditions = by_one_thread(conditions)
         elif name == "program":
@@ -179,17 +191,24 @@ def by_one_thread(conditions: Conditions) -> Conditions:
 
 def loading_elsewhere(conditions: Conditions, share: float, where: str) -> Conditions:
     """`where`: thread, process, or nowhere, for what is loaded and prepared once for all."""
-    moved_ms = share * (sum(conditions.spin_ms) + conditions.overlap_ms)
+    moved_ms = share * work_ms(conditions)
     left = 1 - share
     return msgspec.structs.replace(
-        conditions,
-        spin_ms=tuple(left * each for each in conditions.spin_ms),
-        sleep_ms=tuple(left * each for each in conditions.sleep_ms),
-        overlap_ms=left * conditions.overlap_ms,
+        only(conditions, left),
         threads_ms=(conditions.threads_ms if where != "nowhere" else left * conditions.threads_ms)
         + (moved_ms if where == "thread" else 0.0),
         children_ms=(conditions.children_ms if where != "nowhere" else 0.0)
         + (moved_ms if where == "process" else 0.0),
+    )
+
+
+def only(conditions: Conditions, share: float) -> Conditions:
+    """Of what the calling thread does, and of what it sleeps, this share is left."""
+    return msgspec.structs.replace(
+        conditions,
+        spin_ms=tuple(share * each for each in conditions.spin_ms),
+        sleep_ms=tuple(share * each for each in conditions.sleep_ms),
+        overlap_ms=share * conditions.overlap_ms,
     )
 
 
@@ -200,9 +219,14 @@ def waiting_less(conditions: Conditions, reading_ms: float, waits: float) -> Con
     return msgspec.structs.replace(conditions, waits=waits)
 
 
+def work_ms(conditions: Conditions) -> float:
+    """The host's own work in a step."""
+    return sum(conditions.spin_ms) + conditions.overlap_ms
+
+
 def less_work(conditions: Conditions, saved_ms: float) -> Conditions:
     """The conditions with so much less of the host's own work, wherever in the step it is done."""
-    whole_ms = sum(conditions.spin_ms) + conditions.overlap_ms
+    whole_ms = work_ms(conditions)
     left = max(0.0, 1 - saved_ms / whole_ms) if whole_ms > 0 else 1.0
     return msgspec.structs.replace(
         conditions,

@@ -34,6 +34,8 @@ WORKER = (
     "    while time.thread_time_ns() < end: pass\n"
 )
 """A process that works for a while for each byte that it is given."""
+RESTLESS = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass\n"
+"""A process that never rests, and outlives nobody."""
 
 
 class Loop:
@@ -94,6 +96,7 @@ class Loop:
                 stack.enter_context(thread_beside(self._conditions.threads_ms)),
                 stack.enter_context(process_beside(self._conditions.children_ms)),
             ]
+            stack.enter_context(restless_beside(self._conditions.restless))
             tell = [tell for tell in beside if tell is not None]
             begin = time.perf_counter()
             if callers == 1:
@@ -203,3 +206,15 @@ def process_beside(work_ms: float) -> Iterator[Any]:
             yield lambda: pipe.write(b".")
         finally:
             worker.kill()
+
+
+@contextmanager
+def restless_beside(count: int) -> Iterator[None]:
+    """So many processes that never rest."""
+    with ExitStack() as stack:
+        for _ in range(count):
+            worker = stack.enter_context(
+                subprocess.Popen([sys.executable, "-S", "-c", RESTLESS], stdin=subprocess.DEVNULL)
+            )
+            stack.callback(worker.kill)
+        yield

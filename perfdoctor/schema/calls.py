@@ -45,6 +45,10 @@ def shared_lengths(arrays: Sequence[tuple[tuple[int, ...], int]]) -> list[int]:
     return of_all or [n for n in lengths if held(n) >= NEARLY_ALL * whole]
 
 
+LITTLE = 0.1
+"""The share of a step below which what it takes to get a batch is no wait for one."""
+
+
 class Leaf(Struct, frozen=True, kw_only=True):
     """An array or number among the arguments of a call; static arguments are none."""
 
@@ -60,6 +64,8 @@ class Leaf(Struct, frozen=True, kw_only=True):
     """Over several devices: how it is split."""
     source: tuple[int, int] | None = None
     """Where state comes from: the number of a call of the step, and of its result."""
+    remade: bool = False
+    """Whether the program makes it anew, outside of these calls, of what they have returned."""
 
 
 class Call(Struct, frozen=True, kw_only=True):
@@ -76,6 +82,17 @@ class Call(Struct, frozen=True, kw_only=True):
     inside_cpu_ms: float
     """The processor time of the calling thread in the call, without what we need to look at its
     arguments."""
+
+
+class Restless(Struct, frozen=True, kw_only=True):
+    """A thread or process of the program beside the one that makes the step's calls, that ran or
+    waited for a core nearly all the time."""
+
+    name: str
+    """A thread's, as Python knows it: Thread-3 (work); a process's command."""
+    is_process: bool
+    cpu_ms: float
+    """Processor time."""
 
 
 class StepCalls(Struct, frozen=True, kw_only=True):
@@ -107,6 +124,14 @@ class StepCalls(Struct, frozen=True, kw_only=True):
     """Processor time of the other Python threads."""
     children_cpu_ms: float = 0.0
     """Processor time of other processes of the program."""
+    restless: tuple[Restless, ...] = ()
+    """Threads and processes, among these, that never rest."""
+
+    def free_running(self, etl_ms: float) -> tuple[Restless, ...]:
+        """Threads and processes that never rest, where the step does not wait for what they do;
+        `etl_ms`: what the main thread takes to load a batch, or to get one that is loaded.
+        """
+        return self.restless if etl_ms < LITTLE * self.time_ms else ()
 
     @property
     def runs_ahead(self) -> bool:

@@ -113,6 +113,8 @@ class Conditions(Struct, frozen=True, kw_only=True):
     """Processor time of other threads that run Python."""
     children_ms: float = 0.0
     """Processor time of other processes."""
+    restless: int = 0
+    """Threads and processes that take what they get of a core, whatever the step does."""
     resident: Literal["as-it-is", "state", "all"] = "as-it-is"
     """What of the script's host arrays lies on the device instead: nothing; its state and its
     constants; the new data of each step, too."""

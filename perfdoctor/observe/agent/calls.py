@@ -72,6 +72,8 @@ class Prober:
     calls: list[Probed] = field(default_factory=list)
     forms: dict[int, Form] = field(default_factory=dict)
     """By the function's number."""
+    results: dict[int, tuple[Hashable, ...]] = field(default_factory=dict)
+    """The shapes and types of the results, by the function's number."""
     stacks: dict[str, list[list[Frame]]] = field(default_factory=dict)
     """From where each function is called, by its name: a first call, which compiles, is often made
     elsewhere."""
@@ -112,6 +114,8 @@ class Prober:
 
     def _note(self, probed: Probed, outputs: Any) -> None:
         leaves = self.jax.tree_util.tree_leaves(outputs)
+        if probed.function.number not in self.results:
+            self.results[probed.function.number] = tuple(map(shape_of, leaves))
         probed.outputs = tuple(self._token(leaf, may_share=False) for leaf in leaves)
         told = [leaf for leaf in leaves if hasattr(leaf, "is_ready")]  # keys do not tell
         fetched = self._fetched(leaves)

@@ -10,6 +10,7 @@ from perfdoctor.observe.agent.callers import by_caller, key_of, made_of
 from perfdoctor.observe.agent.calls import Probed, Prober, Token
 from perfdoctor.observe.agent.form import Form
 from perfdoctor.observe.agent.periods import instances_of, period_of, repeats
+from perfdoctor.observe.agent.remade import with_remade
 from perfdoctor.observe.agent.span import FEWEST_STEPS, OUTLYING, Span, span_of
 from perfdoctor.observe.agent.timing import Timer
 from perfdoctor.schema.calls import Call, Leaf, Role
@@ -87,6 +88,7 @@ def probe_of(
     found = [
         call_of(prober, main, [start + slot for start in starts], slots) for slot in range(period)
     ]
+    found = with_remade(found, [main[starts[-1] + slot] for slot in range(period)], prober)
     keys = tuple(sequence[starts[-1] + slot] for slot in range(period))
     return Probe(tuple(found), keys, main[0].thread)
 

@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from perfdoctor.injection.calls import Hear, Hearing, wrap_makers
+from perfdoctor.observe.agent.beside import readings, work_beside
 from perfdoctor.observe.agent.calls import Probed, Prober
 from perfdoctor.observe.agent.capture import Capturer
 from perfdoctor.observe.agent.compilation import COMPILED, CompilationWatch
@@ -17,7 +18,7 @@ from perfdoctor.observe.agent.garbage import GarbageWatch
 from perfdoctor.observe.agent.roles import Probe, step_of
 from perfdoctor.observe.agent.silence import Context
 from perfdoctor.observe.agent.span import span_of
-from perfdoctor.observe.agent.threads import Reading, family, read
+from perfdoctor.observe.agent.threads import Reading, read
 from perfdoctor.observe.agent.timing import Timer
 from perfdoctor.schema.calls import StepCalls
 
@@ -107,7 +108,7 @@ class StepWatch:
         self.step_ms, self._probe = span.step_ms, probe
         passed_ms = (end_ns - begin_ns) / 1e6
         steps = passed_ms / span.step_ms
-        caller = probe.thread
+        caller, callers = probe.thread, {each.thread for each in timer.calls}
         self.failure = None
         self.calls = StepCalls(
             calls=probe.calls,
@@ -123,7 +124,7 @@ class StepWatch:
             )
             / span.steps,
             compilations=self._compilations(begin_ns, end_ns) / steps,
-            **work_beside(before, after, caller, steps),
+            **work_beside(before, after, caller, callers, passed_ms, steps),
         )
 
     def capture(
@@ -211,40 +212,3 @@ def is_blocked(before: Reading, after: Reading, seconds: float) -> bool:
     ran = {n: each - before.ran_ns.get(n, 0) for n, each in after.ran_ns.items()}
     of_main = ran.pop(main or 0, 0)
     return sum(ran.values()) - of_main > seconds * 1e9 / 2
-
-
-def readings() -> dict[int, Reading]:
-    """What the kernel tells of the threads of this process and its children, by process."""
-    return {pid: read(pid) for pid in family()}
-
-
-def is_foreign(thread: threading.Thread) -> bool:
-    """Whether a thread was not begun by Python but called it once: XLA's, that ran a callback."""
-    return isinstance(thread, threading._DummyThread)
-
-
-def work_beside(
-    before: Mapping[int, Reading], after: Mapping[int, Reading], caller: int, steps: float
-) -> dict[str, float]:
-    """What other threads and processes did in so many steps, a step."""
-    own = os.getpid()
-    python = {each.native_id: each for each in threading.enumerate()}
-    ours = threading.get_native_id()
-    calling = next((n for n, each in python.items() if each.ident == caller), None)
-    start, end = before.get(own), after.get(own)
-    if start is None or end is None:
-        return {}
-    grown = {n: ran - start.ran_ns.get(n, 0) for n, ran in end.ran_ns.items()}
-    others = [n for n, each in python.items() if n not in (calling, ours) and not is_foreign(each)]
-    delayed = end.delayed_ns.get(calling or 0, 0) - start.delayed_ns.get(calling or 0, 0)
-    children = sum(
-        ran - (before[pid].ran_ns.get(n, 0) if pid in before else 0)
-        for pid, each in after.items()
-        if pid != own
-        for n, ran in each.ran_ns.items()
-    )
-    return {
-        "delayed_ms": delayed / 1e6 / steps,
-        "threads_cpu_ms": sum(grown.get(n or 0, 0) for n in others) / 1e6 / steps,
-        "children_cpu_ms": children / 1e6 / steps,
-    }
