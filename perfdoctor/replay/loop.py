@@ -1,5 +1,6 @@
 """Runs a captured step again and again, with the host's own part emulated beside it."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -34,7 +35,7 @@ WORKER = (
     "    while time.thread_time_ns() < end: pass\n"
 )
 """A process that works for a while for each byte that it is given."""
-RESTLESS = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass\n"
+RESTLESS = "import os, sys\nwhile os.getppid() == int(sys.argv[1]): pass\n"
 """A process that never rests, and outlives nobody."""
 
 
@@ -213,8 +214,7 @@ def restless_beside(count: int) -> Iterator[None]:
     """So many processes that never rest."""
     with ExitStack() as stack:
         for _ in range(count):
-            worker = stack.enter_context(
-                subprocess.Popen([sys.executable, "-S", "-c", RESTLESS], stdin=subprocess.DEVNULL)
-            )
+            command = [sys.executable, "-S", "-c", RESTLESS, str(os.getpid())]
+            worker = stack.enter_context(subprocess.Popen(command, stdin=subprocess.DEVNULL))
             stack.callback(worker.kill)
         yield

@@ -16,7 +16,7 @@ from perfdoctor.replay.conditions import (
     rare_ms,
     waiting_share,
 )
-from perfdoctor.schema.calls import Call, StepCalls
+from perfdoctor.schema.calls import Call, Restless, StepCalls
 from perfdoctor.schema.capture import AS_IT_IS, NO_CALLBACKS, Conditions, Replayed
 from perfdoctor.schema.steps import Steps
 
@@ -214,6 +214,41 @@ def test_loading_moves_to_a_process() -> None:
 def test_loading_that_is_done_once_for_all_is_nobodys_work() -> None:
     found = changed(HOST, {"loading": "nowhere"})
     assert (whole_ms(found), found.threads_ms, found.children_ms) == (4.0, 0.5, 0.0)
+
+
+def test_a_host_that_only_loads_does_nothing_else_and_sleeps_for_nothing_else() -> None:
+    found = changed(HOST, {"handling": 0})
+    assert (found.spin_ms, found.sleep_ms, found.overlap_ms) == ((1.0, 2.0), (4.0,), 1.0)
+    assert (found.threads_ms, found.children_ms) == (1.0, 1.0)
+
+
+RESTLESS = (
+    Restless(name="Thread-1 (work)", is_process=False, cpu_ms=3.0),
+    Restless(name="python 7", is_process=True, cpu_ms=2.0),
+)
+
+
+def beside_restless_ones() -> StepCalls:
+    return structs.replace(
+        observed(call(6.0, 1.0)),
+        restless=RESTLESS,
+        threads_cpu_ms=4.0,
+        children_cpu_ms=2.0,
+    )
+
+
+def test_what_never_rests_is_beside_whatever_the_step_does() -> None:
+    found = told(beside_restless_ones(), steps())
+    assert (found.restless, found.threads_ms, found.children_ms) == (2, 1.0, 0.0)
+    assert found.sleep_ms == (0.0,)  # the host waits for its turn
+    without = changed(Host(found, 0.0, 0.0), {"restless": 0})
+    assert without == structs.replace(found, restless=0)
+
+
+def test_what_the_step_waits_for_is_work_of_the_steps_though_it_never_rests() -> None:
+    found = told(beside_restless_ones(), steps(etl_ms=5.0))
+    assert (found.restless, found.children_ms) == (0, 2.0)
+    assert found.sleep_ms == (5.0,)
 
 
 def test_without_collections_so_much_less_is_done() -> None:

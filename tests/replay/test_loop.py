@@ -1,5 +1,7 @@
 """A captured step, again and again, with the host's part beside it."""
 
+import subprocess
+import sys
 import threading
 import time
 from typing import Any
@@ -18,6 +20,7 @@ from perfdoctor.replay.loop import (
     padded,
     process_beside,
     read,
+    restless_beside,
     spin,
     thread_beside,
     wait_for,
@@ -94,7 +97,7 @@ def test_several_threads_call_it_at_once(
 
 
 def test_other_threads_and_processes_work_for_each_step(trained: Captured) -> None:
-    assert ran_ms(trained, threads_ms=0.5, children_ms=0.5) > 0
+    assert ran_ms(trained, threads_ms=0.5, children_ms=0.5, restless=1) > 0
     assert not any("_beside" in thread.name for thread in threading.enumerate())
 
 
@@ -118,6 +121,31 @@ def test_a_process_beside_works_for_as_long_as_it_is_told() -> None:
         while cpu_seconds(worker) - begin < 0.08:  # told in hundredths of a second
             time.sleep(0.001)
     await_end(worker)
+
+
+def test_processes_that_never_rest_work_as_long_as_the_steps_are_made() -> None:
+    with restless_beside(2):
+        workers = psutil.Process().children()
+        assert len(workers) == 2
+        while min(map(cpu_seconds, workers)) < 0.05:  # though nobody tells them to
+            time.sleep(0.001)
+    for worker in workers:
+        await_end(worker)
+
+
+def test_processes_that_never_rest_outlive_nobody() -> None:
+    code = (
+        "import os, sys\n"
+        "from perfdoctor.replay.loop import restless_beside\n"
+        "import psutil\n"
+        "with restless_beside(1):\n"
+        "    print(psutil.Process().children()[0].pid, flush=True)\n"
+        "    os.kill(os.getpid(), 9)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    pid = int(done.stdout)
+    if psutil.pid_exists(pid):
+        await_end(psutil.Process(pid))
 
 
 @pytest.mark.parametrize("beside", [thread_beside, process_beside])

@@ -5,6 +5,8 @@ takes it: a run of arguments that is like a run of results, array by array, wher
 these results, is the same state.
 """
 
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
@@ -12,8 +14,8 @@ from msgspec.structs import replace
 from perfdoctor.observe.agent.calls import Probed, Prober
 from perfdoctor.schema.calls import Call, Leaf
 
-FEWEST = 2
-"""Arrays in a run: a single one that is like a result may be the labels beside the predictions."""
+ROOT = re.compile(r"\w+")
+"""The parameter that an array is passed in: params of params['w']."""
 
 
 def with_remade(calls: list[Call], probed: Sequence[Probed], prober: Prober) -> list[Call]:
@@ -33,27 +35,47 @@ def with_remade(calls: list[Call], probed: Sequence[Probed], prober: Prober) -> 
         looks = prober.results.get(number, ())
         free = [(number, index) not in reused for index in range(len(looks))]
         for place, call in enumerate(found):
-            found[place] = matched(call, maker, looks, free)
+            if any(free) and any(map(is_new, call.leaves)):
+                found[place] = matched(call, maker, looks, free)
     return found
+
+
+def is_new(leaf: Leaf) -> bool:
+    """Whether it is a device array that no call is known to have returned."""
+    return leaf.role == "new" and leaf.kind == "device"
 
 
 def matched(call: Call, maker: int, looks: Sequence[object], free: Sequence[bool]) -> Call:
     """A call, with those of its arguments told as state that are like free results of `maker`."""
     leaves = list(call.leaves)
     for begin, index, length in runs(leaves, maker, looks, free):
-        for n in range(length):
-            leaf = leaves[begin + n]
-            if leaf.role == "new":
-                source = maker, index + n
-                leaves[begin + n] = replace(leaf, role="state", source=source, remade=True)
+        for n in remade_in(leaves[begin : begin + length]):
+            source = maker, index + n
+            leaves[begin + n] = replace(leaves[begin + n], role="state", source=source, remade=True)
     return replace(call, leaves=tuple(leaves))
+
+
+def remade_in(run: Sequence[Leaf]) -> list[int]:
+    """The places of those that are made anew: of a tree, for a single array may be the labels
+    beside the predictions; and several that have one length in common are a batch.
+    """
+    roots = Counter(root_of(leaf) for leaf in run)
+    found = [n for n, each in enumerate(run) if each.role == "new" and roots[root_of(each)] > 1]
+    is_batch = len(found) > 1 and len({run[n].shape[:1] for n in found}) == 1
+    return [] if is_batch else found
+
+
+def root_of(leaf: Leaf) -> str:
+    """The parameter that it is passed in."""
+    found = ROOT.match(leaf.argument)
+    return found[0] if found else leaf.argument
 
 
 def runs(
     leaves: Sequence[Leaf], maker: int, looks: Sequence[object], free: Sequence[bool]
 ) -> Iterator[tuple[int, int, int]]:
     """Where arguments begin that are like results in their order, where those begin, and how many
-    there are: each run as long as it gets, and none that looks like a batch.
+    there are: each run as long as it gets.
     """
     begin = 0
     while begin < len(leaves):
@@ -63,9 +85,7 @@ def runs(
         }
         index = max(lengths, key=lambda each: lengths[each], default=0)
         length = lengths.get(index, 0)
-        run = leaves[begin : begin + length]
-        if length >= FEWEST and not is_batch(run):
-            yield begin, index, length
+        yield begin, index, length
         begin += max(1, length)
 
 
@@ -80,13 +100,8 @@ def length_of(
     count = 0
     for leaf, look, is_free in zip(leaves, looks[index:], free[index:], strict=False):
         is_known = leaf.role == "state" and leaf.source == (maker, index + count)
-        is_anew = leaf.role == "new" and leaf.kind == "device" and is_free
-        if not is_known and not (is_anew and (leaf.shape, leaf.dtype) == look):
+        is_anew = is_new(leaf) and is_free and (leaf.shape, leaf.dtype) == look
+        if not is_known and not is_anew:
             break
         count += 1
     return count
-
-
-def is_batch(run: Sequence[Leaf]) -> bool:
-    """Whether all have the same length along their first axis."""
-    return len({leaf.shape[:1] for leaf in run}) == 1

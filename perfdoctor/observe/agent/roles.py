@@ -37,10 +37,10 @@ class Probe:
 def step_of(timer: Timer, prober: Prober) -> tuple[Span, Probe] | None:
     """The time of a step and its calls; None where no step was told.
 
-    An evaluation after each tenth step makes a period of eleven calls, and of these too few may be
-    probed; then it is left aside.
+    An evaluation after each tenth step is none of a step's calls; it is left aside, unless no step
+    is told without it.
     """
-    for aside in ((), for_nobody(prober.calls)):
+    for aside in (for_nobody(prober.calls), frozenset[int]()):
         span = span_of(timer.calls, timer.begin_ns, timer.end_ns, aside)
         probe = probe_of(prober, span.period, aside) if span is not None else None
         if span is not None and probe is not None:

@@ -1,6 +1,5 @@
 """A program in its own threads: its step is timed, probed and saved, and its output is as ever."""
 
-import _thread
 import os
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from perfdoctor.injection import injected
 from perfdoctor.observe.agent import step
 from perfdoctor.observe.agent.compilation import CompilationWatch
 from perfdoctor.observe.agent.garbage import GarbageWatch
-from perfdoctor.observe.agent.step import StepWatch, is_blocked, work_beside
+from perfdoctor.observe.agent.step import StepWatch, is_blocked
 from perfdoctor.observe.agent.threads import Reading
 from perfdoctor.protocol import BROKEN
 from perfdoctor.schema.capture import MANIFEST, Capture
@@ -188,50 +187,6 @@ def test_why_a_step_was_not_saved_is_told(
         monkeypatch.setattr("perfdoctor.observe.agent.variants.exported", lambda *_: 1 / 0)
         watch.capture(tmp_path, {})
     assert watch.failure == "ZeroDivisionError: division by zero"
-
-
-def reading(ran: dict[int, int], delayed: dict[int, int] | None = None) -> Reading:
-    return Reading({}, ran, delayed or {}, {})
-
-
-def test_what_other_threads_and_processes_do_beside() -> None:
-    own, caller = os.getpid(), threading.get_ident()
-    native = threading.get_native_id()
-    before = {own: reading({native: 0, 5: 0}, {native: 0}), 7: reading({7: 1_000_000})}
-    after = {
-        own: reading({native: 9_000_000, 5: 4_000_000}, {native: 2_000_000}),
-        7: reading({7: 5_000_000}),
-        8: reading({8: 2_000_000}),
-    }
-    found = work_beside(before, after, caller, steps=2)
-    assert found == {"delayed_ms": 1.0, "threads_cpu_ms": 0.0, "children_cpu_ms": 3.0}
-    assert work_beside({}, after, caller, 2) == {}
-
-
-def test_threads_that_python_has_not_begun_are_no_work_of_the_programs() -> None:
-    """XLA's own, that has run a callback, computes the step."""
-    native: list[int] = []
-    told, over = threading.Event(), threading.Event()
-
-    def foreign() -> None:
-        native.append(threading.current_thread().native_id or 0)
-        told.set()
-        over.wait()
-
-    _thread.start_new_thread(foreign, ())
-    began = threading.Thread(target=over.wait)
-    began.start()
-    told.wait()
-    try:
-        own, caller = os.getpid(), threading.get_ident()
-        beside = began.native_id or 0
-        before = {own: reading({native[0]: 0, beside: 0})}
-        after = {own: reading({native[0]: 8_000_000, beside: 4_000_000})}
-        found = work_beside(before, after, caller, steps=2)
-    finally:
-        over.set()
-        began.join()
-    assert found["threads_cpu_ms"] == 2.0
 
 
 SCRIPT = """
