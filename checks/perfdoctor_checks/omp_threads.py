@@ -45,7 +45,8 @@ from perfdoctor import (
     on_cpu,
     set_variables,
 )
-from perfdoctor_checks._limits import FEW, FORCED_SWITCHES, LIMIT_OF_WORKERS, SEVERAL
+from perfdoctor_checks._beside import Reason, restless, workers
+from perfdoctor_checks._limits import FORCED_SWITCHES, SEVERAL
 
 ID = "omp-threads"
 NEEDS = ("threads",)
@@ -53,8 +54,6 @@ POOL = "tf_XLAEigen"
 """The name of the threads of XLA's pool on the CPU."""
 VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 """Environment variables that set the number of a library's threads."""
-Reason = tuple[str, Fix]
-"""Why there are too many threads, or too few, and what to do."""
 
 
 def check(observation: Observation) -> Outcome:
@@ -132,20 +131,6 @@ def xla(observation: Observation, threads: Threads) -> list[Reason]:
     return [(f"{text} (NPROC={nproc})" if all_are_ours else text, fix)]
 
 
-def workers(observation: Observation) -> list[Reason]:
-    """Worker processes of the workload's data."""
-    cores, workload = observation.host.usable_cores, observation.target.workload
-    if workload is None or workload.data.workers <= math.ceil(cores):
-        return []
-    allowed = min(LIMIT_OF_WORKERS, max(1, int(cores)))
-    fix = Fix(
-        summary="as many data workers as cores",
-        how=f"[data] workers = {allowed}",
-        change=Change(workload={"data.workers": allowed}),
-    )
-    return [(f"{workload.data.workers} data workers share {cores:g} cores", fix)]
-
-
 def numerics(observation: Observation, threads: Threads) -> list[Reason]:
     """Pools of BLAS and OpenMP in every process, where they compete."""
     cores, env = observation.host.usable_cores, observation.environment
@@ -168,26 +153,6 @@ def numerics(observation: Observation, threads: Threads) -> list[Reason]:
     )
     pool = f"{largest.library} has {largest.threads} threads in {owners}"
     return [(f"{pool}; {ran} of them ran on {cores:g} cores", fix)]
-
-
-def restless(observation: Observation) -> list[Reason]:
-    """Threads and processes of the program that take what they get of the cores, whatever the step
-    does; what the step would take without them is the most that resting can gain.
-    """
-    calls, steps, cores = observation.calls, observation.steps, observation.host.usable_cores
-    if calls is None or steps is None:
-        return []
-    found = calls.free_running(steps.etl_ms)
-    if len(found) < cores:
-        return []
-    fix = Fix(
-        summary="let what works beside the step rest when it is ahead, and have less of it",
-        how="queue.put(item)  # waits while the queue is full, where put_nowait and a retry do not",
-        change=Change(step={"restless": 0}, is_bound=True),
-    )
-    kind = "processes" if all(each.is_process for each in found) else "threads"
-    names = ", ".join(sorted(each.name for each in found)[:FEW])
-    return [(f"{len(found)} {kind} of the program never rest, on {cores:g} cores: {names}", fix)]
 
 
 def facts(observation: Observation, threads: Threads) -> list[Evidence]:

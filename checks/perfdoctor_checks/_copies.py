@@ -1,0 +1,55 @@
+"""What spares copies between host and device."""
+
+from msgspec import structs
+
+from perfdoctor import Change, Fix, Observation
+
+AHEAD = Fix(
+    summary="copy new data a step ahead, and what is no new data once",
+    how="batch = jax.device_put(batch)  # in the thread that loads; what stays: before the loop",
+)
+"""The fix for what is new in each step."""
+AS_ARGUMENT = Fix(
+    summary="pass large arrays as arguments, not from the enclosing scope",
+    how="step = jax.jit(lambda state, batch, table: …)  # table = jax.device_put(table), once",
+)
+"""The fix for arrays that are part of the program."""
+
+
+def ahead(observation: Observation) -> Fix:
+    """Tried where the loop is ours, in which a thread can do it."""
+    if observation.target.parts is None:
+        return AHEAD
+    return structs.replace(AHEAD, change=Change(step={"loading": "thread"}))
+
+
+def resting(observation: Observation, state: bool, *, by_hand: bool = False) -> Fix:
+    """The state stays where it is; what does not change is put there once.
+
+    `by_hand`: whether it is changed on the host, which the step can do as well; what of the host's
+    work that is can't be told apart, so that its gain is a bound.
+    """
+    workload = observation.target.workload
+    if workload is not None and workload.training.state_on_host:
+        return Fix(
+            summary="keep the state on the device",
+            how="[training] state_on_host = false",
+            change=Change(workload={"training.state_on_host": False}),
+        )
+    if by_hand:
+        return Fix(
+            summary="keep the state on the device, and change it there",
+            how="params = jax.tree.map(lambda p: jnp.clip(p, -1, 1), params)  # in the jitted step",
+            change=Change(step={"resident": "state", "waits": 0.0, "handling": 0}, is_bound=True),
+        )
+    if state:
+        return Fix(
+            summary="keep the state on the device, and fetch it only to save it",
+            how="state, loss = step(state, batch)  # no jax.device_get, np.asarray in the loop",
+            change=Change(step={"resident": "state", "waits": 0.0}),
+        )
+    return Fix(
+        summary="put what does not change on the device once, before the loop",
+        how="table = jax.device_put(table)",
+        change=Change(step={"resident": "state"}),
+    )
