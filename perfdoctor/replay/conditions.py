@@ -51,54 +51,58 @@ def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program:
     threads work meanwhile. Of a program whose callbacks are left out, what calls take beyond the
     replay is theirs.
     """
-    inside = by_itself.inside_cpu_ms
-    if not inside or compiles(calls):
-        inside = tuple(call.inside_cpu_ms for call in calls.calls)
-    within = [
-        max(0.0, call.inside_cpu_ms - replayed_ms)
-        for call, replayed_ms in zip(calls.calls, inside, strict=True)
-    ]
-    if program == NO_CALLBACKS:
-        within = [0.0] * len(within)
+    within = beyond_replay_ms(calls, by_itself, program)
     spins = [call.before_cpu_ms + each for call, each in zip(calls.calls, within, strict=True)]
     blocked = [max(0.0, call.before_ms - call.before_cpu_ms) for call in calls.calls]
     idle_ms = max(0.0, sum(blocked) - calls.delayed_ms)
-    share = waiting_share(calls, steps, idle_ms)
+    waits = waiting_share(calls, steps, idle_ms)
     overlap_ms = 0.0
-    if share >= EACH_STEP:
+    if waits >= EACH_STEP:
         overlap_ms = min(calls.calls[0].before_cpu_ms, max(0.0, by_itself.waited_ms - idle_ms))
         idle_ms = max(0.0, idle_ms - by_itself.waited_ms)
-        share = 1.0
+        waits = 1.0
     free = calls.free_running(steps.etl_ms) if steps is not None else ()
-    if free:  # they are what it waits for: not their results, but its turn
+    if free:  # it waits for its turn, not for what they do
         idle_ms = 0.0
-    whole = sum(blocked)
-    sleeps = [idle_ms * each / whole if whole > 0 else 0.0 for each in blocked]
     spins[0] -= overlap_ms
-    before_ms = sum(call.before_cpu_ms for call in calls.calls)
     rare_ms = 0.0 if calls.runs_ahead else calls.rare_ms
     rarely_collecting_ms = min(rare_ms, calls.collecting_ms)
     collecting_ms = calls.collecting_ms - rarely_collecting_ms
+    between_ms = sum(call.before_cpu_ms for call in calls.calls) - collecting_ms
+    as_observed = Conditions(
+        program=program,
+        spin_ms=tuple(spins),
+        sleep_ms=tuple(idle_ms * each / max(sum(blocked), LEAST_MS) for each in blocked),
+        overlap_ms=overlap_ms,
+        waits=waits,
+        threads_ms=max(0.0, calls.threads_cpu_ms - cpu_ms(free, of_processes=False) - idle_ms),
+        children_ms=max(0.0, calls.children_cpu_ms - cpu_ms(free, of_processes=True)),
+        restless=len(free),
+        callers=calls.threads,
+    )
     return Host(
-        as_observed=Conditions(
-            program=program,
-            spin_ms=tuple(spins),
-            sleep_ms=tuple(sleeps),
-            overlap_ms=overlap_ms,
-            waits=share,
-            threads_ms=max(0.0, calls.threads_cpu_ms - cpu_ms(free, of_processes=False) - idle_ms),
-            children_ms=max(0.0, calls.children_cpu_ms - cpu_ms(free, of_processes=True)),
-            restless=len(free),
-            callers=calls.threads,
-        ),
+        as_observed=as_observed,
         loading_share=loading_share(calls, steps, collecting_ms)
-        * max(0.0, before_ms - collecting_ms)
-        / max(sum(spins) + overlap_ms, LEAST_MS),
+        * max(0.0, between_ms)
+        / max(work_ms(as_observed), LEAST_MS),
         collecting_ms=collecting_ms,
         rare_ms=rare_ms,
         rarely_collecting_ms=rarely_collecting_ms,
         reading_ms=steps.reading_ms if steps is not None else 0.0,
     )
+
+
+def beyond_replay_ms(calls: StepCalls, by_itself: Replayed, program: str) -> list[float]:
+    """What each call takes of the processor more than in the replay."""
+    if program == NO_CALLBACKS:
+        return [0.0] * len(calls.calls)
+    inside = by_itself.inside_cpu_ms
+    if not inside or compiles(calls):
+        inside = tuple(call.inside_cpu_ms for call in calls.calls)
+    return [
+        max(0.0, call.inside_cpu_ms - replayed_ms)
+        for call, replayed_ms in zip(calls.calls, inside, strict=True)
+    ]
 
 
 def cpu_ms(restless: Sequence[Restless], *, of_processes: bool) -> float:

@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from perfdoctor.schema.calls import Restless, StepCalls
 from perfdoctor.schema.fix import Change
 from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.run import Pool, Threads
@@ -173,3 +174,44 @@ def test_cores_that_an_affinity_keeps_away_are_tried() -> None:
 def test_a_quota_gives_no_more_cores_whatever_the_affinity() -> None:
     assert "may run on" not in omp_threads.check(pinned(quota=1.0)).summary
     assert "may run on" not in omp_threads.check(replace(pinned(), backend=GPU)).summary
+
+
+def test_threads_that_all_call_blas_are_a_hint() -> None:
+    """A pool of workers in the training itself, each of which wants BLAS's threads."""
+    outcome = omp_threads.check(running(ran=37, forced_switches=600.0))
+    assert outcome.kind == "hint"
+    assert "has 2 threads in the training; 35 of them ran on 2 cores" in outcome.summary
+    single = (replace(BLAS, threads=1),)
+    assert omp_threads.check(running(pools=single, ran=37, forced_switches=600.0)).kind == "ok"
+
+
+def beside(
+    count: int, etl_ms: float = 0.0, *, is_process: bool = False, cores: float = 2.0
+) -> Observation:
+    """The healthy run, as if so many threads never rested beside a step of 10 ms."""
+    seen = running(cores=cores)
+    assert seen.steps is not None
+    restless = tuple(
+        Restless(name=f"Thread-{n} (work)", is_process=is_process, cpu_ms=3.0)
+        for n in range(1, count + 1)
+    )
+    calls = StepCalls(calls=(), time_ms=10.0, steps=50, restless=restless)
+    return replace(seen, calls=calls, steps=replace(seen.steps, time_ms=10.0, etl_ms=etl_ms))
+
+
+def test_threads_that_never_rest_are_a_hint_that_a_replay_proves() -> None:
+    seen = beside(4)
+    outcome = omp_threads.check(seen)
+    assert_sound(outcome, seen)
+    names = "Thread-1 (work), Thread-2 (work), Thread-3 (work)"
+    assert outcome.summary == f"4 threads of the program never rest, on 2 cores: {names}"
+    change = outcome.fixes[0].change
+    assert change is not None and change.step == {"restless": 0} and change.is_bound
+    assert "2 processes of the program" in omp_threads.check(beside(2, is_process=True)).summary
+
+
+def test_threads_that_leave_cores_are_none_and_neither_are_those_that_load() -> None:
+    assert omp_threads.check(beside(1)).kind == "ok"
+    assert omp_threads.check(beside(4, cores=8.0)).kind == "ok"
+    assert omp_threads.check(beside(4, etl_ms=2.0)).kind == "ok"
+    assert omp_threads.check(replace(beside(4), steps=None)).kind == "ok"

@@ -172,3 +172,31 @@ def test_estimates_are_in_order_whatever_was_measured(
         exposed_other_ms=other_ms,
     )
     assert_sound(transfers.check(seen), seen)
+
+
+REMADE = (
+    replace(leaf("params['w']", "state", "device", 20 * MIB), remade=True),
+    replace(leaf("params['b']", "state", "device", 4096), remade=True),
+)
+
+
+def test_finds_a_state_that_is_put_back_on_the_device_by_hand() -> None:
+    seen = probed(*REMADE, INDEX, dispatches=1.0)
+    outcome = transfers.check(seen)
+    assert outcome.kind == "issue"
+    assert_sound(outcome, seen)
+    assert "the state comes from the host in each step: 20.0 MiB" in outcome.summary
+    change = outcome.fixes[0].change
+    assert change is not None and change.is_bound
+    assert change.step == {"resident": "state", "waits": 0.0, "handling": 0}
+
+
+def test_a_state_that_operations_make_on_the_device_is_none() -> None:
+    assert "state" not in transfers.check(probed(*REMADE, INDEX, dispatches=3.0)).summary
+
+
+def test_a_state_of_which_nothing_waits_or_copies_is_not_on_the_host() -> None:
+    still = {"dispatches": 1.0, "upload_ms": 0.0, "waiting_steps": 0.0}
+    assert transfers.check(probed(*REMADE, INDEX, **still)).kind == "ok"
+    waits = {**still, "waiting_steps": 1.0}
+    assert transfers.check(probed(*REMADE, INDEX, **waits)).kind == "issue"

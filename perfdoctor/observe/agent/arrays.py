@@ -2,12 +2,13 @@
 
 import sys
 import zlib
-from collections.abc import Hashable
 from typing import Any
 
 from perfdoctor.injection.calls import OWN_FILES
 
 OWN_FILES.add(__file__)
+Look = tuple[tuple[int, ...], str]
+"""Shape and type."""
 SAMPLED_BYTES = 4096
 """Bytes of a host array that are compared: a program may fill it anew."""
 
@@ -17,7 +18,7 @@ def copied(jax: Any, array: Any) -> Any:
     return jax.device_put(array, array.sharding, may_alias=False)
 
 
-def shape_of(leaf: Any) -> Hashable:
+def shape_of(leaf: Any) -> Look:
     """What two arrays must have in common to share a buffer: shape and type."""
     return tuple(getattr(leaf, "shape", ())), str(getattr(leaf, "dtype", type(leaf)))
 

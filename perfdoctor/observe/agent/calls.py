@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from perfdoctor.injection.calls import OWN_FILES, Function
-from perfdoctor.observe.agent.arrays import address, checksum, contents, shape_of
+from perfdoctor.observe.agent.arrays import Look, address, checksum, contents, shape_of
 from perfdoctor.observe.agent.compilation import callers
 from perfdoctor.observe.agent.form import Form, dynamic, form_of
 from perfdoctor.schema.recording import Frame
@@ -72,7 +72,7 @@ class Prober:
     calls: list[Probed] = field(default_factory=list)
     forms: dict[int, Form] = field(default_factory=dict)
     """By the function's number."""
-    results: dict[int, tuple[Hashable, ...]] = field(default_factory=dict)
+    results: dict[int, tuple[Look, ...]] = field(default_factory=dict)
     """The shapes and types of the results, by the function's number."""
     stacks: dict[str, list[list[Frame]]] = field(default_factory=dict)
     """From where each function is called, by its name: a first call, which compiles, is often made

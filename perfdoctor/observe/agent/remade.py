@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
+from perfdoctor.observe.agent.arrays import Look
 from perfdoctor.observe.agent.calls import Probed, Prober
 from perfdoctor.schema.calls import Call, Leaf
 
@@ -45,7 +46,7 @@ def is_new(leaf: Leaf) -> bool:
     return leaf.role == "new" and leaf.kind == "device"
 
 
-def matched(call: Call, maker: int, looks: Sequence[object], free: Sequence[bool]) -> Call:
+def matched(call: Call, maker: int, looks: Sequence[Look], free: Sequence[bool]) -> Call:
     """A call, with those of its arguments told as state that are like free results of `maker`."""
     leaves = list(call.leaves)
     for begin, index, length in runs(leaves, maker, looks, free):
@@ -72,7 +73,7 @@ def root_of(leaf: Leaf) -> str:
 
 
 def runs(
-    leaves: Sequence[Leaf], maker: int, looks: Sequence[object], free: Sequence[bool]
+    leaves: Sequence[Leaf], maker: int, looks: Sequence[Look], free: Sequence[bool]
 ) -> Iterator[tuple[int, int, int]]:
     """Where arguments begin that are like results in their order, where those begin, and how many
     there are: each run as long as it gets.
@@ -92,7 +93,7 @@ def runs(
 def length_of(
     leaves: Sequence[Leaf],
     maker: int,
-    looks: Sequence[object],
+    looks: Sequence[Look],
     free: Sequence[bool],
     index: int,
 ) -> int:

@@ -40,7 +40,7 @@ def step_of(timer: Timer, prober: Prober) -> tuple[Span, Probe] | None:
     An evaluation after each tenth step is none of a step's calls; it is left aside, unless no step
     is told without it.
     """
-    for aside in (for_nobody(prober.calls), frozenset[int]()):
+    for aside in (for_nobody(prober), frozenset[int]()):
         span = span_of(timer.calls, timer.begin_ns, timer.end_ns, aside)
         probe = probe_of(prober, span.period, aside) if span is not None else None
         if span is not None and probe is not None:
@@ -48,19 +48,36 @@ def step_of(timer: Timer, prober: Prober) -> tuple[Span, Probe] | None:
     return None
 
 
-def for_nobody(calls: Sequence[Probed]) -> frozenset[int]:
+def for_nobody(prober: Prober) -> frozenset[int]:
     """The numbers of the functions that are called now and then, and no other call takes what they
-    return.
+    return, nor could take it after the program has fetched it.
     """
+    calls = prober.calls
     often = Counter(call.function.number for call in calls)
-    taken = {token.number for call in calls for token in call.inputs}
+    inputs = [token for call in calls for token in call.inputs]
+    numbers = {token.number for token in inputs}
+    contents = {token.contents for token in inputs if token.contents}
     useful = {
         call.function.number
         for call in calls
-        if any(token.number in taken for token in call.outputs)
+        if any(token.number in numbers or token.contents in contents for token in call.outputs)
     }
     seldom = SELDOM * max(often.values(), default=0)
-    return frozenset(n for n, count in often.items() if count <= seldom and n not in useful)
+    return frozenset(
+        n
+        for n, count in often.items()
+        if count <= seldom and n not in useful and not is_update(prober, n)
+    )
+
+
+def is_update(prober: Prober, number: int) -> bool:
+    """Whether a function returns several arrays like those that it takes, as one does that changes
+    a state.
+    """
+    form = prober.forms[number]
+    taken = set(zip(form.shapes, form.dtypes, strict=True))
+    alike = [look for look in prober.results.get(number, ()) if look[0] and look in taken]
+    return len(alike) > 1
 
 
 def probe_of(
