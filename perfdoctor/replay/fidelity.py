@@ -2,12 +2,28 @@
 
 import math
 
-from perfdoctor.schema.calls import Alone
+from perfdoctor.schema.calls import Alone, StepCalls
+from perfdoctor.schema.steps import Steps
 from perfdoctor.trials.statistics import FAITHFUL
 
 NEAR = 0.5
 """An emulated step that takes so much more or less than the observed one gives no estimate either.
 Machines that others use too change by a third from one minute to the next."""
+
+
+def observed_ms(calls: StepCalls, steps: Steps | None) -> float:
+    """What a step takes in the run: as it was timed first; or as it was traced after that, where it
+    took less then. A trace makes no step faster, so the machine was disturbed before.
+
+    What is done now and then need not be in the window of a trace, and is told by the calls.
+    """
+    if steps is None or steps.threads > 1 or calls.threads > 1:
+        return calls.time_ms
+    ours = sum(call.function == steps.function for call in calls.calls)
+    if ours == 0 or round(steps.calls.get(steps.function, 1.0)) != ours:
+        return calls.time_ms
+    rare_ms = 0.0 if calls.runs_ahead else calls.rare_ms
+    return rare_ms + min(calls.time_ms - rare_ms, steps.time_ms)
 
 
 def emulation_error(alone: Alone) -> float | None:

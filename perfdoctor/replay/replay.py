@@ -14,7 +14,7 @@ import msgspec
 
 from perfdoctor.processes import ProcessGroups
 from perfdoctor.replay.conditions import alone, changed, compiles, host_of, rare_ms
-from perfdoctor.replay.fidelity import NEAR, emulation_error, why_unfaithful
+from perfdoctor.replay.fidelity import NEAR, emulation_error, observed_ms, why_unfaithful
 from perfdoctor.replay.process import OF_THE_PROCESS, Quiet, ReplayProcess
 from perfdoctor.schema.calls import Alone, Eager
 from perfdoctor.schema.capture import (
@@ -144,7 +144,7 @@ class Replay:
         self._alone = Alone(
             alone_ms=alone_ms,
             emulated_ms=emulated_ms,
-            observed_ms=calls.time_ms,
+            observed_ms=observed_ms(calls, observation.steps),
             made=self._capture.made,
         )
         if why_unfaithful(self._alone):  # the machine may have been disturbed just then
