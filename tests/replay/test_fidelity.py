@@ -4,8 +4,12 @@ import math
 
 import pytest
 
-from perfdoctor.replay.fidelity import emulation_error, why_unfaithful
-from perfdoctor.schema.calls import Alone
+from msgspec import structs
+
+from perfdoctor.replay.fidelity import emulation_error, observed_ms, why_unfaithful
+from perfdoctor.schema.calls import Alone, Call, StepCalls
+from perfdoctor.schema.steps import Steps
+from tests.recorded import recorded
 
 
 @pytest.mark.parametrize(("emulated_ms", "faithful"), [(9.2, True), (10.9, True), (8.9, False)])
@@ -13,3 +17,43 @@ def test_an_emulation_is_faithful_within_a_tenth(emulated_ms: float, faithful: b
     alone = Alone(alone_ms=1.0, emulated_ms=emulated_ms, observed_ms=10.0)
     assert (why_unfaithful(alone) is None) == faithful
     assert emulation_error(alone) == pytest.approx(math.log(emulated_ms / 10))
+
+
+def traced(time_ms: float, calls: float = 1.0, threads: int = 1) -> Steps:
+    """Steps of so many calls, as a window shows them."""
+    steps = recorded("healthy").steps
+    assert steps is not None
+    return structs.replace(
+        steps, function="step", time_ms=time_ms, calls={"step": calls}, threads=threads
+    )
+
+
+def timed(time_ms: float, rare_ms: float = 0.0, ready: float = 1.0) -> StepCalls:
+    """Steps of one call, as they were timed before that."""
+    call = Call(
+        function="step",
+        leaves=(),
+        before_ms=0.1,
+        before_cpu_ms=0.1,
+        inside_ms=9.0,
+        inside_cpu_ms=9.0,
+    )
+    return StepCalls(calls=(call,), time_ms=time_ms, steps=50, rare_ms=rare_ms, ready=ready)
+
+
+def test_a_step_takes_what_it_took_when_the_machine_was_at_rest() -> None:
+    assert observed_ms(timed(16.0), traced(12.0)) == 12.0
+    assert observed_ms(timed(12.0), traced(16.0)) == 12.0  # a trace is slow
+
+
+def test_what_is_done_now_and_then_is_not_in_each_window() -> None:
+    assert observed_ms(timed(16.0, rare_ms=3.0), traced(12.0)) == 15.0
+    assert observed_ms(timed(16.0, rare_ms=6.0), traced(12.0)) == 16.0
+    assert observed_ms(timed(16.0, rare_ms=3.0, ready=0.0), traced(12.0)) == 12.0
+
+
+@pytest.mark.parametrize(
+    "steps", [None, traced(2.0, calls=4.0), traced(2.0, threads=2), traced(2.0, calls=0.0)]
+)
+def test_steps_of_something_else_tell_nothing(steps: Steps | None) -> None:
+    assert observed_ms(timed(16.0), steps) == 16.0
