@@ -90,7 +90,8 @@ def put_back(steps: Steps, calls: StepCalls) -> list[Leaf]:
     """State that is put back on the device in each step, after something was done with it on the
     host: it waits for the results, or copies.
     """
-    found = [leaf for call in calls.calls for leaf in call.leaves if leaf.remade]
+    leaves = [leaf for call in calls.calls for leaf in call.leaves]
+    found = [leaf for leaf in leaves if leaf.remade and leaf.kind == "device"]
     by_operations = steps.dispatches - len(calls.calls) >= len(found)
     on_host = steps.synchronized >= MOSTLY or steps.upload_ms >= LEAST_SHARE * steps.time_ms
     return found if on_host and not by_operations else []

@@ -200,3 +200,9 @@ def test_a_state_of_which_nothing_waits_or_copies_is_not_on_the_host() -> None:
     assert transfers.check(probed(*REMADE, INDEX, **still)).kind == "ok"
     waits = {**still, "waiting_steps": 1.0}
     assert transfers.check(probed(*REMADE, INDEX, **waits)).kind == "issue"
+
+
+def test_a_state_that_numpy_changes_and_that_is_handed_over_is_advised_to_stay_there() -> None:
+    outcome = transfers.check(probed(replace(STATE, remade=True), INDEX))
+    change = outcome.fixes[0].change
+    assert change is not None and change.is_bound and change.step["handling"] == 0

@@ -3,7 +3,6 @@
 import math
 
 import pytest
-
 from msgspec import structs
 
 from perfdoctor.replay.fidelity import emulation_error, observed_ms, why_unfaithful

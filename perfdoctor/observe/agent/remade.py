@@ -1,4 +1,4 @@
-"""State that a program makes anew between its calls: fetched, changed by NumPy, and put back.
+"""State that a program makes anew between its calls: fetched, changed by NumPy, and handed over.
 
 No array is known again then. But a state is a tree, and a step returns it in the order in which it
 takes it: a run of arguments that is like a run of results, array by array, where nothing takes
@@ -42,8 +42,8 @@ def with_remade(calls: list[Call], probed: Sequence[Probed], prober: Prober) -> 
 
 
 def is_new(leaf: Leaf) -> bool:
-    """Whether it is a device array that no call is known to have returned."""
-    return leaf.role == "new" and leaf.kind == "device"
+    """Whether it is an array that no call is known to have returned."""
+    return leaf.role == "new" and leaf.kind in ("device", "host")
 
 
 def matched(call: Call, maker: int, looks: Sequence[Look], free: Sequence[bool]) -> Call:

@@ -1,5 +1,6 @@
 """State that a program makes anew of what its calls return."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -13,10 +14,11 @@ Tree = dict[str, Any]
 STEPS = 40
 
 
-def fetched(tree: Any, names: tuple[str, ...] = ("b", "w")) -> Any:
+def fetched(
+    tree: Any, names: tuple[str, ...] = ("b", "w"), put: Callable[[Any], Any] = jax.device_put
+) -> Any:
     """The tree with these arrays changed by NumPy, and put on the device again."""
-    changed = {name: jax.device_put(np.clip(np.array(tree[name]), -2, 2)) for name in names}
-    return {**tree, **changed}
+    return {**tree, **{name: put(np.clip(np.array(tree[name]), -2, 2)) for name in names}}
 
 
 def state() -> Tree:
@@ -33,15 +35,16 @@ def batch(random: Any) -> Any:
 
 @pytest.mark.parametrize("names", [("b", "w"), ("w",)])
 @pytest.mark.parametrize("donate", [(), (0,)])
+@pytest.mark.parametrize("put", [jax.device_put, np.asarray])
 def test_a_state_is_known_by_the_order_of_its_arrays(
-    names: tuple[str, ...], donate: tuple[int, ...]
+    names: tuple[str, ...], donate: tuple[int, ...], put: Callable[[Any], Any]
 ) -> None:
     def program(made: Any) -> Any:
         step = made.jit(lambda p, x: (x.max(), updated(p, x)), donate_argnums=donate)
         p, random = state(), np.random.default_rng(0)
         while True:
             _, p = step(p, batch(random))
-            p = fetched(p, names)
+            p = fetched(p, names, put)
             yield
 
     found = leaves(program, STEPS)
