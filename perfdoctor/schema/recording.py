@@ -94,7 +94,7 @@ class Recording(Struct, kw_only=True):
     frozen_objects: int = 0
     gc_thresholds: tuple[int, int, int] = (0, 0, 0)
     settings: dict[str, bool | int | float | str | None] = field(default_factory=dict)
-    """JAX settings in force at the end of the window."""
+    """JAX settings in force at the end of the window; of a run without one, when it ended."""
     set_in_code: dict[str, str] = field(default_factory=dict)
     """Environment variables that the program had set itself when it computed first."""
     devices: int = 1

@@ -40,6 +40,7 @@ class Listeners:
         self.step = StepWatch(
             ended, self.garbage, self.compilation, env_at_start, meanwhile=self.eager.sample
         )
+        self._jax: Any = None
         self._ended, self._capture_to = ended, capture_to
         self._env_at_start = dict(env_at_start)
         self._process = os.getpid()
@@ -101,3 +102,5 @@ class Listeners:
         recording.eager = self.eager.candidates[0].eager if self.eager.candidates else None
         recording.eager_looks = self.eager.in_a_row
         recording.messages = list(self.messages.messages)
+        if self._jax is not None and not recording.settings:  # no window was traced
+            recording.settings = settings(self._jax)

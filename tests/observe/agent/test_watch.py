@@ -132,10 +132,12 @@ def test_an_exception_of_the_program_is_its_own(tmp_path: Path) -> None:
 
 
 def test_a_program_that_ends_before_it_is_steady_has_no_window(tmp_path: Path) -> None:
-    answer = watched(tmp_path, BEGIN + "step(p, x)")
+    made = "jax.config.update('jax_debug_infs', True)\n"
+    answer = watched(tmp_path, BEGIN + made + "step(p, x)")
     assert (answer.returncode, answer.stderr) == (0, "")
     seen = recording(tmp_path)
     assert seen["window"] is None
+    assert seen["settings"]["jax_debug_infs"] is True
     assert {event["function"] for event in seen["compiles"]} >= {"<lambda>"}
 
 
