@@ -15,9 +15,10 @@ def observed_ms(calls: StepCalls, steps: Steps | None) -> float:
     """What a step takes in the run: as it was timed first; or as it was traced after that, where it
     took less then. A trace makes no step faster, so the machine was disturbed before.
 
-    What is done now and then need not be in the window of a trace, and is told by the calls.
+    What is done now and then need not be in the window of a trace, and is told by the calls; so is
+    what compiles, of which the window counts no steps.
     """
-    if steps is None or steps.threads > 1 or calls.threads > 1:
+    if steps is None or steps.threads > 1 or calls.threads > 1 or calls.compilations > 0:
         return calls.time_ms
     ours = sum(call.function == steps.function for call in calls.calls)
     if ours == 0 or round(steps.calls.get(steps.function, 1.0)) != ours:

@@ -51,6 +51,11 @@ def test_what_is_done_now_and_then_is_not_in_each_window() -> None:
     assert observed_ms(timed(16.0, rare_ms=3.0, ready=0.0), traced(12.0)) == 12.0
 
 
+def test_a_step_that_compiles_is_none_that_a_window_counts() -> None:
+    compiling = structs.replace(timed(160.0), compilations=0.02)
+    assert observed_ms(compiling, traced(12.0)) == 160.0
+
+
 @pytest.mark.parametrize(
     "steps", [None, traced(2.0, calls=4.0), traced(2.0, threads=2), traced(2.0, calls=0.0)]
 )
