@@ -100,7 +100,7 @@ def check(request: Request, groups: ProcessGroups, say: Callable[[str], None]) -
         ways = []
         if request.tries_fixes and observation.failure is None and observation.settings is not None:
             ways += runner.ways(observation)
-        if folder is not None and observation.failure is None:
+        if folder is not None and is_replayable(observation):
             replay = stack.enter_context(Replay(groups, runner.launch.env, folder, say))
             observation, found = replayed(observation, replay, deadline)
             ways += found if target.workload is None else ()  # a file's are tried on the loop
@@ -116,6 +116,14 @@ def save(observation: Observation, request: Request) -> None:
     """Keep the observation, if the user wants it; before the trials too, so that none is lost."""
     if request.save_observation is not None:
         write_whole(request.save_observation, msgspec.json.encode(observation))
+
+
+def is_replayable(observation: Observation) -> bool:
+    """Whether the run was well; or had to be stopped, for it never came to steps without compiling,
+    though the calls of its steps were seen.
+    """
+    failure = observation.failure
+    return failure is None or (failure.kind == "hung" and observation.calls is not None)
 
 
 def replayed(

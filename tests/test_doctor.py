@@ -7,8 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from perfdoctor.doctor import is_replayable
+from perfdoctor.schema.calls import StepCalls
 from perfdoctor.schema.observation import Observation
+from perfdoctor.schema.run import Failure
 from tests.command import perfdoctor
+from tests.recorded import recorded
 
 IGNORED = "competing-processes,throttling"
 """What else runs on the machine while tests do is no matter of theirs."""
@@ -99,3 +103,17 @@ def test_without_a_replay_nothing_is_told_of_it(tmp_path: Path) -> None:
     steps = report["steps"]
     assert (steps["alone_ms"], steps["emulated_ms"], steps["not_replayed"]) == (None,) * 3
     assert {gain["basis"] for gain in gains(report).values() if gain} <= {"estimated"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "was_seen", "is_so"),
+    [(None, False, True), ("hung", True, True), ("hung", False, False), ("raised", True, False)],
+)
+def test_a_run_that_had_to_be_stopped_is_replayed_where_its_calls_were_seen(
+    kind: Any, was_seen: bool, is_so: bool
+) -> None:
+    seen = recorded("healthy")
+    failure = Failure(stage="run", kind=kind, message="", seconds=60.0) if kind else None
+    calls = StepCalls(calls=(), time_ms=1.0, steps=4) if was_seen else None
+    seen = msgspec.structs.replace(seen, failure=failure, calls=calls)
+    assert is_replayable(seen) == is_so

@@ -5,7 +5,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from types import CodeType
 from typing import Any
 
 LOST_S, POLL_S = 5.0, 0.05
@@ -15,12 +16,18 @@ leave; and seconds between two looks."""
 
 def has_ended() -> bool:
     """Whether the main thread has, and waits for other threads of the program, for ever perhaps."""
+    return any(
+        code.co_name == "_shutdown" and code.co_filename == threading.__file__
+        for code in codes_of_main()
+    )
+
+
+def codes_of_main() -> Iterator[CodeType]:
+    """What the main thread is in, the innermost first."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     while frame is not None:
-        if frame.f_code.co_name == "_shutdown" and frame.f_code.co_filename == threading.__file__:
-            return True
+        yield frame.f_code
         frame = frame.f_back
-    return False
 
 
 def interrupt(is_over: Callable[[], bool]) -> None:
@@ -43,4 +50,7 @@ def interrupt(is_over: Callable[[], bool]) -> None:
     while not is_over() and time.monotonic() < until:
         if lost.wait(POLL_S):
             lost.clear()
+            time.sleep(POLL_S)  # what comes just before it blocks is handled only after that
+            while hear.__code__ in codes_of_main():  # what is raised in there is lost unheard
+                time.sleep(POLL_S)
             os.kill(process, signal.SIGINT)
