@@ -137,7 +137,9 @@ def numerics(observation: Observation, threads: Threads) -> list[Reason]:
     largest = max(threads.pools, key=lambda pool: pool.threads, default=None)
     if largest is None or threads.forced_switches < FORCED_SWITCHES * max(1.0, cores):
         return []
-    ran = threads.child_threads if threads.children else threads.ran - pool_of(threads)
+    callers = observation.steps.threads if observation.steps is not None else 1
+    of_our_own = threads.ran - pool_of(threads) - callers
+    ran = threads.child_threads if threads.children else of_our_own
     wanted = largest.threads * threads.children if threads.children else ran
     if largest.threads == 1 or min(wanted, ran) < SEVERAL * cores or env.get(VARIABLES[0]) == "1":
         return []
