@@ -38,6 +38,8 @@ def restless(observation: Observation) -> list[Reason]:
         how="queue.put(item)  # waits while the queue is full, where put_nowait and a retry do not",
         change=Change(step={"restless": 0}, is_bound=True),
     )
-    kind = "processes" if all(each.is_process for each in found) else "threads"
+    kinds = {"processes" if each.is_process else "threads" for each in found}
+    kind = " and ".join(sorted(kinds, reverse=True))
     names = ", ".join(sorted(each.name for each in found)[:FEW])
+    names += ", …" if len(found) > FEW else ""
     return [(f"{len(found)} {kind} of the program never rest, on {cores:g} cores: {names}", fix)]

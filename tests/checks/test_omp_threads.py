@@ -207,7 +207,7 @@ def test_threads_that_never_rest_are_a_hint_that_a_replay_proves() -> None:
     seen = beside(4)
     outcome = omp_threads.check(seen)
     assert_sound(outcome, seen)
-    names = "Thread-1 (work), Thread-2 (work), Thread-3 (work)"
+    names = "Thread-1 (work), Thread-2 (work), Thread-3 (work), …"
     assert outcome.summary == f"4 threads of the program never rest, on 2 cores: {names}"
     change = outcome.fixes[0].change
     assert change is not None and change.step == {"restless": 0} and change.is_bound

@@ -8,8 +8,10 @@ from typing import Any
 import psutil
 
 from perfdoctor.observe.agent.threads import Reading, family, read
-from perfdoctor.schema.calls import NEARLY_ALL, Restless
+from perfdoctor.schema.calls import Restless
 
+RESTLESS = 0.9
+"""The share of the time in which one that never rests runs or waits for a core; a choice."""
 UNKNOWN = Reading({}, {}, {}, {})
 """Of a process that was not there."""
 
@@ -52,13 +54,13 @@ def work_beside(
         for n in others
         if python[n].ident not in callers
         for ran, wanted in [in_threads.get(n, (0, 0))]
-        if wanted >= NEARLY_ALL * passed_ms * 1e6
+        if wanted >= RESTLESS * passed_ms * 1e6
     ]
     restless += [
         Restless(name=name_of(pid), is_process=True, cpu_ms=ran / 1e6 / steps)
         for pid, threads in in_processes.items()
         for ran, wanted in threads.values()
-        if wanted >= NEARLY_ALL * passed_ms * 1e6
+        if wanted >= RESTLESS * passed_ms * 1e6
     ]
     ran_beside = [ran for threads in in_processes.values() for ran, _ in threads.values()]
     ran, wanted = in_threads.get(calling, (0, 0))
