@@ -30,6 +30,12 @@ from tests.awaited import await_end
 from tests.replay.captured import Captured, captured, training, two_functions
 
 
+@pytest.fixture(autouse=True)
+def _no_sleep_is_shortened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop sleeps less by what this machine oversleeps, so no least time would hold here."""
+    monkeypatch.setattr(module, "oversleep_s", lambda: 0.0)
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Captured:
     return captured(training, tmp_path_factory.mktemp("training"))

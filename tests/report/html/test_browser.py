@@ -155,8 +155,11 @@ def test_the_timeline_zooms_by_wheel_with_control_only(open_page: Open) -> None:
 
 def test_a_narrower_window_is_drawn_anew(open_page: Open) -> None:
     page = open_page(PAGES["complete"]()).page
+    # Drawn anew, the figure is for a moment not there.
+    narrow = "[...document.querySelectorAll('.canvas svg')].some((each) => each.clientWidth < 400)"
+    assert not page.evaluate(narrow)
     page.set_viewport_size({"width": 420, "height": 800})
-    until(page, lambda: page.locator(".canvas svg").first.bounding_box()["width"] < 400)  # type: ignore[index]
+    until(page, lambda: page.evaluate(narrow))
 
 
 def test_hostile_text_does_nothing(open_page: Open) -> None:
