@@ -1,8 +1,9 @@
-"""What spares copies between host and device."""
+"""What comes from the host in each step and is no new data, and what spares the copies."""
 
 from msgspec import structs
 
-from perfdoctor import Change, Fix, Observation
+from perfdoctor import Change, Fix, Leaf, Observation, StepCalls, Steps
+from perfdoctor_checks._limits import LEAST_SHARE, MOSTLY
 
 AHEAD = Fix(
     summary="copy new data a step ahead, and what is no new data once",
@@ -14,6 +15,24 @@ AS_ARGUMENT = Fix(
     how="step = jax.jit(lambda state, batch, table: …)  # table = jax.device_put(table), once",
 )
 """The fix for arrays that are part of the program."""
+
+
+def from_host_again(steps: Steps, calls: StepCalls) -> list[Leaf]:
+    """Arguments of a step that come from the host though they are no new data."""
+    leaves = [leaf for call in calls.calls for leaf in call.leaves]
+    handed = [leaf for leaf in leaves if leaf.kind == "host" and leaf.role != "new"]
+    return handed + put_back(steps, calls)
+
+
+def put_back(steps: Steps, calls: StepCalls) -> list[Leaf]:
+    """State that is put back on the device in each step, after something was done with it on the
+    host: it waits for the results, or copies.
+    """
+    leaves = [leaf for call in calls.calls for leaf in call.leaves]
+    found = [leaf for leaf in leaves if leaf.remade and leaf.kind == "device"]
+    by_operations = steps.dispatches - len(calls.calls) >= len(found)
+    on_host = steps.synchronized >= MOSTLY or steps.upload_ms >= LEAST_SHARE * steps.time_ms
+    return found if on_host and not by_operations else []
 
 
 def ahead(observation: Observation) -> Fix:

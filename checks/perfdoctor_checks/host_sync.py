@@ -44,7 +44,8 @@ from perfdoctor import (
     place,
     spared,
 )
-from perfdoctor_checks._limits import LEAST_SHARE, MOSTLY
+from perfdoctor_checks._copies import from_host_again
+from perfdoctor_checks._limits import LEAST_SHARE, MIB, MOSTLY
 
 ID = "host-sync"
 NEEDS = ("steps",)
@@ -91,7 +92,13 @@ def of_library(name: str) -> Fix:
 
 
 def round_trips(observation: Observation, steps: Steps) -> bool:
-    """Whether most of the state comes from the host: a matter of transfers, not of reading."""
+    """Whether the state, or where no calls were seen most of it, comes from the host: a matter of
+    transfers, not of reading.
+    """
+    calls = observation.calls
+    if calls is not None:
+        leaves = from_host_again(steps, calls)
+        return sum(leaf.bytes for leaf in leaves if leaf.role == "state") >= MIB
     program = observation.program
     if program is None:
         return False

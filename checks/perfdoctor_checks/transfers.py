@@ -41,7 +41,6 @@ from perfdoctor import (
     Leaf,
     Observation,
     Outcome,
-    StepCalls,
     Steps,
     hint,
     issue,
@@ -51,8 +50,8 @@ from perfdoctor import (
     sized,
     spared,
 )
-from perfdoctor_checks._copies import AS_ARGUMENT, ahead, resting
-from perfdoctor_checks._limits import CACHES, GOOD_PART, LEAST_SHARE, MIB, MOSTLY
+from perfdoctor_checks._copies import AS_ARGUMENT, ahead, from_host_again, resting
+from perfdoctor_checks._limits import CACHES, GOOD_PART, LEAST_SHARE, MIB
 
 ID = "transfers"
 NEEDS = ("steps",)
@@ -68,7 +67,7 @@ def check(observation: Observation) -> Outcome:
         return unseen(observation, steps, evidence)
     leaves = [leaf for call in calls.calls for leaf in call.leaves]
     handed = [leaf for leaf in leaves if leaf.kind == "host"]
-    stale = [leaf for leaf in handed if leaf.role != "new"] + put_back(steps, calls)
+    stale = from_host_again(steps, calls)
     stale.sort(key=lambda leaf: -leaf.bytes)
     new_bytes = sum(leaf.bytes for leaf in handed if leaf.role == "new")
     size = sum(leaf.bytes for leaf in stale)
@@ -84,17 +83,6 @@ def check(observation: Observation) -> Outcome:
     by_hand = any(leaf.remade for leaf in stale)
     advice = resting(observation, fetched, by_hand=by_hand)
     return issue(text, [*evidence, *sizes(stale)], [advice], gain)
-
-
-def put_back(steps: Steps, calls: StepCalls) -> list[Leaf]:
-    """State that is put back on the device in each step, after something was done with it on the
-    host: it waits for the results, or copies.
-    """
-    leaves = [leaf for call in calls.calls for leaf in call.leaves]
-    found = [leaf for leaf in leaves if leaf.remade and leaf.kind == "device"]
-    by_operations = steps.dispatches - len(calls.calls) >= len(found)
-    on_host = steps.synchronized >= MOSTLY or steps.upload_ms >= LEAST_SHARE * steps.time_ms
-    return found if on_host and not by_operations else []
 
 
 def unseen(observation: Observation, steps: Steps, evidence: list[Evidence]) -> Outcome:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from perfdoctor.schema.calls import Call, Leaf, Role, StepCalls
+from perfdoctor.schema.calls import Call, Kind, Leaf, Role, StepCalls
 from perfdoctor.schema.fix import Change
 from perfdoctor.schema.observation import Observation
 from perfdoctor_checks import host_sync
@@ -22,6 +22,18 @@ def waiting(name: str = "healthy", **fields: Any) -> Observation:
         **{"time_ms": 10.0, "waits": 1.0, "wait_ms": 6.0, "device_busy_ms": 6.0, **fields},
     )
     return replace(seen, steps=steps, target=replace(seen.target, workload=None))
+
+
+def called(*leaves: Leaf) -> Call:
+    """The call of a step."""
+    return Call(
+        function="score",
+        leaves=leaves,
+        before_ms=1.0,
+        before_cpu_ms=1.0,
+        inside_ms=1.0,
+        inside_cpu_ms=1.0,
+    )
 
 
 @pytest.mark.parametrize(
@@ -43,6 +55,32 @@ def test_finds_a_loss_that_is_read_after_each_step() -> None:
 
 def test_leaves_a_state_that_is_fetched_to_the_check_of_transfers() -> None:
     assert host_sync.check(recorded("transfers")).kind == "ok"
+
+
+@pytest.mark.parametrize(
+    ("size", "kind", "is_remade", "outcome"),
+    [
+        (2**20, "device", True, "ok"),
+        (2**20, "host", False, "ok"),
+        (2**20, "device", False, "issue"),
+        (4096, "host", False, "issue"),
+    ],
+)
+def test_who_fetches_the_state_to_send_it_back_waits_for_that(
+    size: int, kind: Kind, is_remade: bool, outcome: str
+) -> None:
+    leaf = Leaf(
+        argument="params",
+        role="state",
+        kind=kind,
+        shape=(size // 4,),
+        dtype="float32",
+        bytes=size,
+        remade=is_remade,
+    )
+    calls = StepCalls(calls=(called(leaf),), time_ms=10.0, steps=50)
+    seen = replace(waiting(dispatches=1.0), calls=calls)
+    assert host_sync.check(seen).kind == outcome
 
 
 def test_has_nothing_to_say_of_threads_that_serve() -> None:
@@ -128,14 +166,8 @@ def test_estimates_are_in_order_whatever_was_measured(
 def test_a_thread_that_answers_others_must_read_its_results(
     role: Role, in_main_thread: bool, kind: str
 ) -> None:
-    leaf = Leaf(argument="x", role=role, kind="device", shape=(8,), dtype="float32", bytes=32)
-    call = Call(
-        function="score",
-        leaves=(leaf,),
-        before_ms=1.0,
-        before_cpu_ms=1.0,
-        inside_ms=1.0,
-        inside_cpu_ms=1.0,
+    call = called(
+        Leaf(argument="x", role=role, kind="device", shape=(8,), dtype="float32", bytes=32)
     )
     calls = StepCalls(calls=(call,), time_ms=2.0, steps=9, in_main_thread=in_main_thread)
     assert host_sync.check(replace(recorded("host_sync"), calls=calls)).kind == kind

@@ -163,6 +163,16 @@ def test_a_call_that_compiles_each_time_does_no_other_work() -> None:
     )
 
 
+def test_who_waits_for_a_fresh_program_sleeps_no_longer_than_for_one_that_has_run() -> None:
+    by_itself = Replayed(steps=1, wall_s=0.014, waited_ms=14.0)
+    waiting = call(33.0, 1.0)
+    for compilations, sleep_ms in ((0.0, 18.0), (1.0, 0.0)):
+        seen = observed(waiting, ready=1.0, compilations=compilations)
+        found = host_of(seen, None, by_itself, AS_IT_IS).as_observed
+        assert found.waits == 1.0
+        assert found.sleep_ms == pytest.approx((sleep_ms,))
+
+
 def test_loading_is_told_from_the_rest_of_what_the_host_does_itself() -> None:
     calls = observed(call(9.0, 5.0))
     assert loading_share(calls, steps(etl_ms=2.0)) == pytest.approx(0.4)

@@ -54,6 +54,8 @@ class Probed:
     begin_ns: int
     begin_cpu_ns: int
     inputs: tuple[Token, ...]
+    size: int = 0
+    """Elements in its arguments."""
     outputs: tuple[Token, ...] = ()
     end_ns: int = 0
     end_cpu_ns: int = 0
@@ -97,7 +99,8 @@ class Prober:
                 leaves = self._leaves(function, args, kwargs)
                 inputs = tuple(self._token(leaf, may_share=True) for leaf in leaves)
                 thread = threading.get_ident()
-                probed = Probed(function, thread, begin_ns, begin_cpu_ns, inputs)
+                size = elements_in(leaves)
+                probed = Probed(function, thread, begin_ns, begin_cpu_ns, inputs, size)
                 if thread not in self._last or self._last[thread] is not None:
                     probed.ready = is_ready(self._last.get(thread))
         except Exception as error:
@@ -202,6 +205,11 @@ class Prober:
         number = next(self._numbers)
         alike.append((reference, number))
         return number
+
+
+def elements_in(leaves: list[Any]) -> int:
+    """All elements of some arrays and numbers."""
+    return sum(getattr(leaf, "size", 1) for leaf in leaves)
 
 
 def is_ready(reference: Any) -> bool:

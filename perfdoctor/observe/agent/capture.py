@@ -16,7 +16,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from perfdoctor.injection.calls import OWN_FILES, Function
-from perfdoctor.observe.agent.calls import is_tracing
+from perfdoctor.observe.agent.calls import elements_in, is_tracing
 from perfdoctor.observe.agent.form import dynamic
 from perfdoctor.observe.agent.manifest import made_in_code, write_manifest
 from perfdoctor.observe.agent.refusal import Unwanted, reason
@@ -33,6 +33,9 @@ from perfdoctor.schema.capture import (
 OWN_FILES.add(__file__)
 PATIENCE = 3
 """Steps that may begin and turn out to be others, before the capture is given up."""
+SMALL = 8
+"""Steps that are let pass since their batch is smaller than batches usually are. Who pads batches
+of many sizes to one computes as much as for the largest."""
 
 
 @dataclass
@@ -59,6 +62,7 @@ class Capturer:
         self._room_bytes = room_bytes(self.folder)
         self._thread: int | None = None
         self._false_starts = 0
+        self._small = 0
         self._seconds = 0.0
         self._begin()
 
@@ -112,10 +116,22 @@ class Capturer:
             place = 0
             if not is_same(function, self.probe.keys[0]):
                 return
+        if self._is_small(function, args, kwargs, place):
+            self._begin()
+            return
         self._thread = threading.get_ident()
         self._calls.append(self._saved(function, args, kwargs, place))
         if len(self._calls) == len(self.probe.keys):
             self.capture = self._finished()
+
+    def _is_small(
+        self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], place: int
+    ) -> bool:
+        """Whether a call is of less than usual, and a larger one may come."""
+        leaves = self.jax.tree_util.tree_leaves(dynamic(function, args, kwargs))
+        is_small = elements_in(leaves) < self.probe.sizes[place] and self._small < SMALL
+        self._small += is_small
+        return is_small
 
     def _finished(self) -> Capture:
         env, unset = made_in_code(self.env_at_start)

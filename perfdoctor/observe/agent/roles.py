@@ -32,6 +32,8 @@ class Probe:
     """What each call's function is known again by."""
     thread: int
     """Which makes them."""
+    sizes: tuple[int, ...] = ()
+    """The elements in the arguments of each call, as large as they usually get."""
 
 
 def step_of(timer: Timer, prober: Prober) -> tuple[Span, Probe] | None:
@@ -107,7 +109,10 @@ def probe_of(
     ]
     found = with_remade(found, [main[starts[-1] + slot] for slot in range(period)], prober)
     keys = tuple(sequence[starts[-1] + slot] for slot in range(period))
-    return Probe(tuple(found), keys, main[0].thread)
+    sizes = tuple(
+        usual_size([main[start + slot].size for start in starts]) for slot in range(period)
+    )
+    return Probe(tuple(found), keys, main[0].thread, sizes)
 
 
 def call_of(
@@ -139,6 +144,13 @@ def call_of(
         inside_ms=mean_ms([main[place].end_ns - main[place].begin_ns for place in places]),
         inside_cpu_ms=mean_ms([main[place].inside_cpu_ns for place in places]),
     )
+
+
+def usual_size(sizes: Sequence[int]) -> int:
+    """Of batches whose size differs, one that most of them would fit in; of all that are alike but
+    the last of an epoch, those.
+    """
+    return sorted(sizes)[len(sizes) * 3 // 4]
 
 
 def usual_gaps(gaps: Sequence[tuple[Probed, Probed]]) -> list[tuple[Probed, Probed]]:

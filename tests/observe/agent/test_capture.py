@@ -6,8 +6,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterator, Sequence
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from perfdoctor.observe.agent.calls import Prober
-from perfdoctor.observe.agent.capture import Capturer
+from perfdoctor.observe.agent.capture import SMALL, Capturer
 from perfdoctor.observe.agent.roles import probe_of
 from perfdoctor.observe.agent.values import SavedValues
 from perfdoctor.schema.capture import AS_IT_IS, MANIFEST, Capture, SavedLeaf
@@ -177,6 +177,42 @@ def test_a_function_that_is_jitted_anew_in_each_step(tmp_path: Path) -> None:
             yield
 
     assert len(saved(program, tmp_path).calls) == 1
+
+
+def in_sizes(sizes: Sequence[int]) -> Program:
+    """Its batches are of these sizes, again and again."""
+
+    def program(made: Any) -> Any:
+        step = made.jit(lambda p, x: p + x.sum())
+        p = jnp.zeros(SHAPE)
+        for size in cycle(sizes):
+            p = step(p, np.ones(size, np.float32))
+            yield
+
+    return program
+
+
+def test_of_batches_of_many_sizes_a_large_one_is_saved(tmp_path: Path) -> None:
+    call = saved(in_sizes((2, 3, 4, 5, 6, 7)), tmp_path).calls[0]
+    assert call.leaves[1].shape[0] >= 5
+
+
+def test_the_last_batch_of_an_epoch_is_not_what_is_saved(tmp_path: Path) -> None:
+    begin = STEPS % 4  # the step after those that were probed has the smaller batch
+    sizes = [2 if number == begin else 8 for number in range(4)]
+    assert saved(in_sizes(sizes), tmp_path).calls[0].leaves[1].shape == (8,)
+
+
+def test_nobody_waits_for_a_large_batch_for_long(tmp_path: Path) -> None:
+    def program(made: Any) -> Any:
+        step = made.jit(lambda p, x: p + x.sum())
+        p = jnp.zeros(SHAPE)
+        for number in range(1000):
+            p = step(p, np.ones(8 if number < STEPS else 2, np.float32))
+            yield
+
+    assert STEPS > SMALL
+    assert saved(program, tmp_path).calls[0].leaves[1].shape == (2,)
 
 
 def test_steps_that_come_in_another_order_each_time_are_given_up(tmp_path: Path) -> None:
