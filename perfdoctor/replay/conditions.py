@@ -32,6 +32,8 @@ class Host:
     """What a step takes in the mean for what is done now and then, and is not replayed."""
     rarely_collecting_ms: float = 0.0
     """Of that."""
+    compiling_ms: float = 0.0
+    """Of that too."""
     reading_ms: float = 0.0
     """Work on results that it has waited for."""
 
@@ -67,7 +69,7 @@ def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program:
     if free:  # it waits for its turn, not for what they do
         idle_ms = 0.0
     spins[0] -= overlap_ms
-    rare_ms = 0.0 if calls.runs_ahead else calls.rare_ms
+    rare_ms = max(calls.compiling_ms, 0.0 if calls.runs_ahead else calls.rare_ms)
     rarely_collecting_ms = min(rare_ms, calls.collecting_ms)
     collecting_ms = calls.collecting_ms - rarely_collecting_ms
     between_ms = sum(call.before_cpu_ms for call in calls.calls) - collecting_ms
@@ -90,6 +92,7 @@ def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program:
         collecting_ms=collecting_ms,
         rare_ms=rare_ms,
         rarely_collecting_ms=rarely_collecting_ms,
+        compiling_ms=calls.compiling_ms,
         reading_ms=steps.reading_ms if steps is not None else 0.0,
     )
 
@@ -159,7 +162,7 @@ def changed(host: Host, change: dict[str, Scalar]) -> Conditions:
         elif name == "program":
             conditions = with_program(conditions, str(value), host.loading_share)
         elif name == "compiled":
-            continue  # a replayed program is compiled once
+            continue  # a replayed program is; see `rare_ms`
         else:
             conditions = msgspec.convert(
                 {**msgspec.to_builtins(conditions), name: value}, Conditions
@@ -168,8 +171,12 @@ def changed(host: Host, change: dict[str, Scalar]) -> Conditions:
 
 
 def rare_ms(host: Host, change: dict[str, Scalar]) -> float:
-    """What is left of what is done now and then: collections are the most of it, if it is that."""
-    return host.rare_ms - (host.rarely_collecting_ms if "collecting" in change else 0.0)
+    """What is left of what is done now and then: collections are the most of it, if it is that, and
+    nothing is compiled but once.
+    """
+    spared_ms = host.rarely_collecting_ms if "collecting" in change else 0.0
+    spared_ms += host.compiling_ms if "compiled" in change else 0.0
+    return max(0.0, host.rare_ms - spared_ms)
 
 
 def with_program(conditions: Conditions, program: str, loading_share: float) -> Conditions:

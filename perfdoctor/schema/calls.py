@@ -118,6 +118,8 @@ class StepCalls(Struct, frozen=True, kw_only=True):
     """Time in Python's garbage collector."""
     compilations: float = 0.0
     """Programs that are compiled in each step."""
+    compiling_ms: float = 0.0
+    """The part of `time_ms` in which something was traced, lowered or compiled."""
     delayed_ms: float = 0.0
     """How long the calling thread was ready to run, and had no core."""
     threads_cpu_ms: float = 0.0

@@ -163,6 +163,17 @@ def test_a_call_that_compiles_each_time_does_no_other_work() -> None:
     )
 
 
+def test_what_compiles_now_and_then_is_left_as_it_is_unless_that_is_the_fix() -> None:
+    by_itself = Replayed(steps=1, wall_s=0.004)
+    ahead = observed(call(1.0, 1.0), compiling_ms=60.0, rare_ms=50.0)
+    host = host_of(ahead, steps(), by_itself, AS_IT_IS)
+    assert host.rare_ms == rare_ms(host, {"waits": 0.0}) == 60.0
+    assert rare_ms(host, {"compiled": "once"}) == 0.0
+    waiting = observed(call(1.0, 1.0), ready=1.0, compiling_ms=60.0, rare_ms=75.0)
+    with_evaluation = host_of(waiting, steps(), by_itself, AS_IT_IS)
+    assert rare_ms(with_evaluation, {"compiled": "once"}) == 15.0
+
+
 def test_who_waits_for_a_fresh_program_sleeps_no_longer_than_for_one_that_has_run() -> None:
     by_itself = Replayed(steps=1, wall_s=0.014, waited_ms=14.0)
     waiting = call(33.0, 1.0)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import fmean
+from statistics import fmean, median
 
 from perfdoctor.observe.agent.callers import by_caller, key_of, made_of
 from perfdoctor.observe.agent.calls import Probed, Prober, Token
@@ -142,7 +142,7 @@ def call_of(
         before_ms=mean_ms([after.begin_ns - before.end_ns for before, after in fair]),
         before_cpu_ms=mean_ms([after.begin_cpu_ns - before.end_cpu_ns for before, after in fair]),
         inside_ms=mean_ms([main[place].end_ns - main[place].begin_ns for place in places]),
-        inside_cpu_ms=mean_ms([main[place].inside_cpu_ns for place in places]),
+        inside_cpu_ms=mean_ms(usual([main[place].inside_cpu_ns for place in places])),
     )
 
 
@@ -166,6 +166,11 @@ def usual_gaps(gaps: Sequence[tuple[Probed, Probed]]) -> list[tuple[Probed, Prob
     fair = [gap for gap in ordered if length_ns(gap) <= max(OUTLYING * usual, usual + 1e6)]
     cut = int(TRIM * len(fair))
     return fair[cut : len(fair) - cut]
+
+
+def usual(values_ns: Sequence[int]) -> list[int]:
+    """Without what is far above the median: some of the calls may compile."""
+    return [each for each in values_ns if each <= OUTLYING * median(values_ns)]
 
 
 def mean_ms(values_ns: Sequence[float]) -> float:

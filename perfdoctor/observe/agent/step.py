@@ -3,7 +3,7 @@
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from statistics import fmean
@@ -108,6 +108,7 @@ class StepWatch:
         self.step_ms, self._probe = span.step_ms, probe
         passed_ms = (end_ns - begin_ns) / 1e6
         steps = passed_ms / span.step_ms
+        timed_ns = timer.begin_ns + since_epoch_ns, timer.end_ns + since_epoch_ns
         caller, callers = probe.thread, {each.thread for each in timer.calls}
         self.failure = None
         self.calls = StepCalls(
@@ -119,10 +120,8 @@ class StepWatch:
             in_main_thread=caller == threading.main_thread().ident,
             ready=ready_share(prober.calls, caller),
             rare_ms=span.rare_ms,
-            collecting_ms=self._collecting_ms(
-                timer.begin_ns + since_epoch_ns, timer.end_ns + since_epoch_ns
-            )
-            / span.steps,
+            collecting_ms=self._collecting_ms(*timed_ns) / span.steps,
+            compiling_ms=self._compiling_ms(*timed_ns) / span.steps,
             compilations=self._compilations(begin_ns, end_ns) / steps,
             **work_beside(before, after, caller, callers, passed_ms, steps),
         )
@@ -191,13 +190,26 @@ class StepWatch:
             self._meanwhile()
 
     def _collecting_ms(self, begin_ns: int, end_ns: int) -> float:
-        events = self._garbage.events
-        spans = [(max(each.start_ns, begin_ns), min(each.end_ns, end_ns)) for each in events]
-        return sum(max(0, end - start) for start, end in spans) / 1e6
+        spans = [(each.start_ns, each.end_ns) for each in self._garbage.events]
+        return covered_ms(spans, begin_ns, end_ns)
+
+    def _compiling_ms(self, begin_ns: int, end_ns: int) -> float:
+        events = self._compilation.events
+        spans = [(each.end_ns - round(each.seconds * 1e9), each.end_ns) for each in events]
+        return covered_ms(spans, begin_ns, end_ns)
 
     def _compilations(self, begin_ns: int, end_ns: int) -> int:
         events = self._compilation.events
         return sum(e.phase == COMPILED and begin_ns <= e.end_ns <= end_ns for e in events)
+
+
+def covered_ms(spans: Iterable[tuple[int, int]], begin_ns: int, end_ns: int) -> float:
+    """The time between two instants that is in any of the spans, which may overlap."""
+    covered_ns, reached_ns = 0, begin_ns
+    for first_ns, last_ns in sorted(spans):
+        covered_ns += max(0, min(last_ns, end_ns) - max(first_ns, reached_ns))
+        reached_ns = max(reached_ns, last_ns)
+    return covered_ns / 1e6
 
 
 def ready_share(calls: Sequence[Probed], caller: int) -> float:

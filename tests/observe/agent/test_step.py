@@ -1,5 +1,6 @@
 """A program in its own threads: its step is timed, probed and saved, and its output is as ever."""
 
+import itertools
 import os
 import subprocess
 import sys
@@ -15,12 +16,14 @@ import jax.numpy as jnp
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from perfdoctor.injection import injected
 from perfdoctor.observe.agent import step
 from perfdoctor.observe.agent.compilation import CompilationWatch
 from perfdoctor.observe.agent.garbage import GarbageWatch
-from perfdoctor.observe.agent.step import StepWatch, is_blocked
+from perfdoctor.observe.agent.step import StepWatch, covered_ms, is_blocked
 from perfdoctor.observe.agent.threads import Reading
 from perfdoctor.protocol import BROKEN
 from perfdoctor.schema.capture import MANIFEST, Capture
@@ -100,6 +103,28 @@ def test_a_step_is_told_and_saved(quick: None, tmp_path: Path) -> None:
     assert found.ready > 0.9
     capture = msgspec.json.decode((tmp_path / MANIFEST).read_bytes(), type=Capture)
     assert [leaf.role for leaf in capture.calls[0].leaves] == ["state", "new"]
+
+
+def test_the_time_in_which_something_compiles_is_told(quick: None) -> None:
+    watch, made = watching()
+
+    def train(over: threading.Event) -> None:
+        jitted, p = made.jit(lambda p, x: p + x.mean()), jnp.zeros(8)
+        for size in itertools.count(1):
+            if over.is_set():
+                break
+            p = jitted(p, np.ones(size // 4, np.float32))  # another size in each fourth step
+
+    watch._compilation.install(jax)
+    try:
+        with training(train):
+            watch.look()
+    finally:
+        watch._compilation.remove(jax)
+    found = watch.calls
+    assert found is not None
+    assert 0 < found.compilations < 0.5
+    assert 0 < found.compiling_ms < found.time_ms
 
 
 def test_a_later_look_at_nothing_forgets_nothing(
@@ -304,3 +329,14 @@ def test_a_main_thread_that_waits_while_others_compute_is_blocked(
     none = Reading({}, {main: 10, 1: 10}, {}, {})
     ran = Reading({}, {main: 10 + round(main_s * 1e9), 1: 10 + round(others_s * 1e9)}, {}, {})
     assert is_blocked(none, ran, 3.0) is blocked
+
+
+instants = st.integers(0, 50)
+
+
+@given(spans=st.lists(st.tuples(instants, instants)), within=st.tuples(instants, instants))
+def test_instants_in_several_spans_count_once(
+    spans: list[tuple[int, int]], within: tuple[int, int]
+) -> None:
+    found = {n for begin, end in spans for n in range(begin, end) if within[0] <= n < within[1]}
+    assert covered_ms(spans, *within) == pytest.approx(len(found) / 1e6)
