@@ -2,8 +2,8 @@
 
 python -m tests.clinic.fresh ROUND [NAME …]
 
-ROUND is `first`, `second` or `third`, a folder of `fresh`: scripts that were examined once are
-known, and the next ten are to be written by somebody else. Their authors knew the ids of the
+ROUND is `first`, `second`, `third` or `fourth`, a folder of `fresh`: scripts that were examined
+once are known, and the next ten are to be written by somebody else. Their authors knew the ids of the
 checks, and neither perfdoctor's code nor the scripts on which it was tried. `cases.json` there has
 the lines by which each fault differs from its healthy script, the environment, and which id is to
 come first; `truth.json`, if it is there, what faults cost when their author tried them, in one
@@ -28,7 +28,12 @@ from tests.clinic.ward import line, summary
 from tests.saved import save
 
 FOLDER = Path(__file__).parent / "fresh"
-KEPT_AS = {"first": "fresh", "second": "fresh_second", "third": "fresh_third"}
+KEPT_AS = {
+    "first": "fresh",
+    "second": "fresh_second",
+    "third": "fresh_third",
+    "fourth": "fresh_fourth",
+}
 """The names of their results."""
 ENDED = re.compile(r"^done (\d+) steps in ([0-9.eE+-]+) s$", re.MULTILINE)
 FIRST_STEPS, TRUTH_S = 60, 3.0
