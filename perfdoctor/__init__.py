@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         Layer,
         Loop,
         Program,
+        Table,
         bytes_of,
     )
     from perfdoctor.schema.report import Evidence, Outcome, Report
@@ -107,6 +108,7 @@ _HOMES = {
         "Layer",
         "Loop",
         "Program",
+        "Table",
         "bytes_of",
     ),
     "perfdoctor.schema.report": ("Evidence", "Outcome", "Report"),
@@ -172,6 +174,7 @@ __all__ = [
     "Setting",
     "StepCalls",
     "Steps",
+    "Table",
     "Target",
     "Threads",
     "Workload",

@@ -15,6 +15,7 @@ from perfdoctor_checks._limits import (
     TRIPS,
     USUAL_KERNEL,
 )
+from perfdoctor_checks._tables import without_sweeping
 
 
 def taken_ms(steps: Steps, program: Program, convolutions: Sequence[Layer]) -> float:
@@ -134,7 +135,11 @@ def compile_s(observation: Observation) -> float | None:
 
 def within_bounds(observation: Observation, program: Program) -> Gain | None:
     """The gain if the network kept to the bound that it misses by most."""
-    gains = [small_kernels(observation, program), smaller(observation, program)]
+    gains = [
+        small_kernels(observation, program),
+        smaller(observation, program),
+        without_sweeping(observation, program),
+    ]
     told = [gain for gain in gains if gain is not None]
     return max(told, key=lambda gain: gain.low, default=None)
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from perfdoctor import Compile, Steps
-from perfdoctor_checks._limits import FUSED, GOES_ON_S, HANDFUL, SLIGHT
+from perfdoctor_checks._limits import FUSED, GOES_ON_S, HANDFUL, MOSTLY, SLIGHT
 
 NAMES = """
 abs add argmax argmin argsort bernoulli bitwise_and broadcast_in_dim broadcast_to cholesky clip
@@ -55,6 +55,26 @@ def loose(steps: Steps) -> float:
     """The share of the calls that are not calls of whole jitted functions."""
     whole = sum(calls for name, calls in steps.calls.items() if is_whole(name, steps))
     return max(0.0, 1 - whole / max(1.0, steps.dispatches))
+
+
+def reads_one_by_one(steps: Steps) -> bool:
+    """Whether its single operations are made to read results one by one, as a loop over the
+    elements of an array does: it waits after every second of them, or more often.
+    """
+    single = sum(calls for name, calls in steps.calls.items() if is_operation(name))
+    return single > HANDFUL and steps.waits >= MOSTLY * single
+
+
+def dispatching_ms(steps: Steps) -> float:
+    """Milliseconds of a step in these calls and jax's Python around them, the device idle."""
+    exposed_ms = max(0.0, steps.exposed_dispatch_ms) + max(0.0, steps.exposed_operations_ms)
+    return loose(steps) * exposed_ms
+
+
+def lost_between_ms(steps: Steps) -> float:
+    """Milliseconds of a step in and between single calls while the device idles."""
+    exposed_ms = max(0.0, steps.exposed_dispatch_ms) + max(0.0, steps.exposed_other_ms)
+    return loose(steps) * exposed_ms
 
 
 def is_operation(name: str) -> bool:

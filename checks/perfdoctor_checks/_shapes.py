@@ -3,10 +3,18 @@
 import math
 
 from perfdoctor import Change, Fix, Observation, Program, place
-from perfdoctor_checks._layers import compile_s, long_recurrence, named, share
+from perfdoctor_checks._layers import (
+    compile_s,
+    depth_of,
+    long_recurrence,
+    named,
+    share,
+    too_deep,
+)
 from perfdoctor_checks._limits import (
     CHANNELS,
     COLOURS,
+    DENSE_DEPTH,
     DEPTH,
     GOOD_PART,
     GPU_TILE,
@@ -54,6 +62,20 @@ def recurrence(program: Program) -> list[Reason]:
     )
     part = f"{share(program, inside):.0%} of the forward pass"
     return [(f"a recurrence over {loop.trips} steps, one after another ({where}, {part})", [fix])]
+
+
+def deep(program: Program) -> list[Reason]:
+    """A network of dense layers only."""
+    layers = too_deep(program)
+    if layers is None:
+        return []
+    fix = Fix(
+        summary="fewer and wider layers",
+        how=f"{DENSE_DEPTH} dense layers at most, or connections that skip some",
+        changes_results="training",
+    )
+    depth = depth_of(program, layers)
+    return [(f"{depth} dense layers, one after another {named(program, layers)}", [fix])]
 
 
 def written_out(observation: Observation, program: Program) -> list[Reason]:

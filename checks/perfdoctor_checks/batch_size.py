@@ -37,6 +37,7 @@ from perfdoctor import (
     Fix,
     Observation,
     Outcome,
+    Program,
     StepCalls,
     hint,
     needed,
@@ -113,16 +114,18 @@ def batches(observation: Observation) -> tuple[list[int], str]:
     if parts is not None and parts.batch_size is not None:
         return [parts.batch_size], "the workload's batch_size"
     if calls is not None:
-        trips = {loop.trips for loop in program.loops} if program is not None else set()
-        return in_common(calls, trips)
+        return in_common(calls, program)
     if steps.batch_size is None or program is None:
         return [], ""
     names = ", ".join(argument.name for argument in program.of_batch(steps.batch_size))
     return [steps.batch_size], f"leading size of {names or 'the data'}"
 
 
-def in_common(calls: StepCalls, trips: set[int]) -> tuple[list[int], str]:
-    """Lengths that nearly all arrays have that are new in each step, and the arrays' names."""
+def in_common(calls: StepCalls, program: Program | None) -> tuple[list[int], str]:
+    """Lengths that nearly all arrays have that are new in each step, and the arrays' names; two
+    axes together where the program takes them as one.
+    """
+    trips = {loop.trips for loop in program.loops} if program is not None else set()
     leaves = [leaf for call in calls.calls for leaf in call.leaves]
     fresh = [leaf for leaf in leaves if leaf.role == "new" and leaf.kind in ("device", "host")]
     fresh = [leaf for leaf in fresh if leaf.shape]
@@ -131,6 +134,9 @@ def in_common(calls: StepCalls, trips: set[int]) -> tuple[list[int], str]:
     having = [leaf for leaf in fresh if set(sizes) & set(leaf.shape[:2])]
     leading = [size for size in sizes if all(leaf.shape[0] == size for leaf in having)]
     names = ", ".join(leaf.argument for leaf in having[:SHOWN])
+    if program is not None and program.flattens:
+        both = {shape[0] * shape[1] for leaf in having if len(shape := leaf.shape) > 1}
+        return sorted(both), f"the first two axes of {names}, which are new in each step"
     return leading or sizes, f"axis of {names}, which are new in each step"
 
 

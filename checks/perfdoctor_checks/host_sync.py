@@ -15,11 +15,14 @@ How it is measured
 ------------------
 The trace counts how often a step the main thread waits for a result, and for how long. The rest of
 its time is its own work; overlapped, a step would take the longer of this and the device's. The
-estimate is their ratio; on a CPU the two share the cores, whose work stays the same.
+estimate is their ratio; on a CPU the two share the cores, whose work stays the same. Where it waits
+after every second operation that it dispatches, or more often, it reads the elements of arrays one
+by one: dispatching is lost with the waiting.
 
 How to fix
 ----------
-Read the loss every 50 steps, or that of the step before; keep running sums on the device.
+Read the loss every 50 steps, or that of the step before; keep running sums on the device. Fetch an
+array as a whole before a loop over its elements.
 
 References
 ----------
@@ -46,11 +49,17 @@ from perfdoctor import (
 )
 from perfdoctor_checks._copies import from_host_again
 from perfdoctor_checks._limits import LEAST_SHARE, MIB, MOSTLY
+from perfdoctor_checks._operations import lost_between_ms, reads_one_by_one
 
 ID = "host-sync"
 NEEDS = ("steps",)
 RARELY = 50
 """Steps: as often as a loss is worth reading."""
+AT_ONCE = Fix(
+    summary="read all results of a step at once",
+    how="host = jax.device_get(results)  # once a step, before what loops over their elements",
+)
+"""The fix for what is read element by element, each with a dispatch and a wait."""
 
 
 def check(observation: Observation) -> Outcome:
@@ -68,12 +77,16 @@ def check(observation: Observation) -> Outcome:
         return ok(f"the host waits for a result in {share} of the steps", *evidence)
     if round_trips(observation, steps):
         return ok("what the host waits for is the state that it sends back", *evidence)
-    gain = overlapped(observation, steps)
+    one_by_one = reads_one_by_one(steps)
+    gain = at_once(steps) if one_by_one else overlapped(observation, steps)
     if gain.speedup < 1 + LEAST_SHARE:
         return ok("the host waits for each step, and has nothing to do meanwhile", *evidence)
     if steps.waits_in:
         text = f"{steps.waits_in} waits for the result of each call: {summary(steps)}"
         return hint(text, evidence, [of_library(steps.waits_in)])
+    if one_by_one:
+        read = f"it reads one by one what {steps.dispatches:.0f} dispatches return"
+        return issue(f"{summary(steps)}; {read}", evidence, [AT_ONCE], gain)
     return issue(summary(steps), evidence, [fix(observation)], gain)
 
 
@@ -120,6 +133,14 @@ def overlapped(observation: Observation, steps: Steps) -> Gain:
         longer_ms = max(longer_ms, steps.cpu_ms / max(1.0, observation.host.usable_cores))
     idle_ms = max(0.0, steps.time_ms - longer_ms)
     return spared(steps.time_ms, idle_ms, idle_ms / 2, 2 * idle_ms)
+
+
+def at_once(steps: Steps) -> Gain:
+    """The gain if all were read at once, without the dispatches for each of them: half of that at
+    least, and at most all that the device idles.
+    """
+    lost_ms = max(0.0, steps.exposed_wait_ms) + lost_between_ms(steps)
+    return spared(steps.time_ms, lost_ms, lost_ms / 2, max(lost_ms, steps.idle_ms))
 
 
 def summary(steps: Steps) -> str:

@@ -16,7 +16,8 @@ How it is measured
 The trace counts the jitted functions that the main thread calls a step (an operation outside `jit`
 is one), and the time in which it is in or between these calls while the device idles. A step of a
 few jitted functions is a style, not a fault, and so are many calls of one that does a good part of
-the work, as an actor's policy; where the device hardly waits for the calls, nothing is lost.
+the work, as an actor's policy; where the device hardly waits for the calls, nothing is lost. What
+is dispatched to read results one by one is a matter of host-sync.
 
 What it gains is measured where it can be: the function whose calls dispatch the operations is known
 from the main thread's stack, and is run as one program after the script has ended.
@@ -56,7 +57,15 @@ from perfdoctor import (
     spared,
 )
 from perfdoctor_checks._limits import HANDFUL, LEAST_SHARE, MOSTLY, SLIGHT
-from perfdoctor_checks._operations import compiled_again, loose, saved_by_fusion_ms, unfused
+from perfdoctor_checks._operations import (
+    compiled_again,
+    dispatching_ms,
+    loose,
+    lost_between_ms,
+    reads_one_by_one,
+    saved_by_fusion_ms,
+    unfused,
+)
 
 ID = "missing-jit"
 NEEDS = ("compiles",)
@@ -78,11 +87,13 @@ def check(observation: Observation) -> Outcome:
     calls = f"{steps.dispatches:.3g} jitted call{'s' * (round(steps.dispatches) != 1)} a step"
     if loose(steps) * steps.dispatches <= HANDFUL:
         return ok(calls, *evidence)
+    if reads_one_by_one(steps):
+        return ok(f"{calls}, most of them to read results one by one: see host-sync", *evidence)
     if unfused(steps) >= SLIGHT:
         return not_fused(observation, steps, evidence)
     if dispatching_ms(steps) < LEAST_SHARE * steps.time_ms:
         return ok(f"{calls}, whose dispatch the device hardly waits for", *evidence)
-    share = lost_ms(steps) / steps.time_ms if steps.time_ms > 0 else 0.0
+    share = lost_between_ms(steps) / steps.time_ms if steps.time_ms > 0 else 0.0
     summary = (
         f"{steps.dispatches:.0f} dispatches a step: it is not jitted as a whole, and the device "
         f"idles {min(1.0, share):.0%} of the time between them{where(steps)}"
@@ -135,29 +146,17 @@ def not_fused(observation: Observation, steps: Steps, evidence: list[Evidence]) 
     hidden_ms = min(left_ms, steps.exposed_etl_ms) if steps.synchronized < MOSTLY else 0.0
     gain = spared(
         steps.time_ms,
-        fused_ms + lost_ms(steps) + hidden_ms,
-        (fused_ms + lost_ms(steps)) / 2,
-        share * steps.device_busy_ms + lost_ms(steps) + hidden_ms,
+        fused_ms + lost_between_ms(steps) + hidden_ms,
+        (fused_ms + lost_between_ms(steps)) / 2,
+        share * steps.device_busy_ms + lost_between_ms(steps) + hidden_ms,
     )
     return issue(summary, [*evidence, told], [fix(observation)], gain)
 
 
-def dispatching_ms(steps: Steps) -> float:
-    """Milliseconds of a step in these calls and jax's Python around them, the device idle."""
-    exposed_ms = max(0.0, steps.exposed_dispatch_ms) + max(0.0, steps.exposed_operations_ms)
-    return loose(steps) * exposed_ms
-
-
-def lost_ms(steps: Steps) -> float:
-    """Milliseconds of a step in and between these calls while the device idles."""
-    exposed_ms = max(0.0, steps.exposed_dispatch_ms) + max(0.0, steps.exposed_other_ms)
-    return loose(steps) * exposed_ms
-
-
 def jitted(steps: Steps) -> Gain:
     """The gain without the dispatching, and most of the Python between; fusion comes on top."""
-    most_ms = (steps.time_ms + lost_ms(steps)) / 2
-    return spared(steps.time_ms, lost_ms(steps), dispatching_ms(steps) / 2, most_ms)
+    most_ms = (steps.time_ms + lost_between_ms(steps)) / 2
+    return spared(steps.time_ms, lost_between_ms(steps), dispatching_ms(steps) / 2, most_ms)
 
 
 def where(steps: Steps) -> str:

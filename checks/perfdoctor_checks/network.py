@@ -4,12 +4,14 @@ What it finds
 -------------
 Kernels beyond 7, convolutions of more than 1024 channels, dense layers beyond 2048, more than
 10 000 classes, images beyond 600 pixels, recurrences over more than 500 steps, more than 100
-layers, or 20 dense ones with nothing else between; equal layers written out by a Python loop; on
-GPUs and TPUs sizes that miss the hardware's tiles.
+layers, or 20 dense ones with nothing else between; tables of more than 10 000 rows that are
+computed anew though a step uses few of them; equal layers written out by a Python loop; on GPUs and
+TPUs sizes that miss the hardware's tiles.
 
 Why it costs
 ------------
 Work grows with the square of kernel and width, and in proportion to classes, pixels and steps.
+The derivative with respect to a table is as large as the table, and so is its optimizer's state.
 Layers written out make the program long: XLA compiles each one again. Sizes that miss the tiles are
 padded.
 
@@ -26,7 +28,8 @@ How to fix
 ----------
 Two or three 3 by 3 kernels in place of a large one; fewer channels; strides before wide layers;
 `jax.lax.scan` over equal layers or time steps; truncated backpropagation; sampled or hierarchical
-softmax; multiples of 8 (GPU) or 128 (TPU).
+softmax; the derivative with respect to the rows of a table that are used; multiples of 8 (GPU) or
+128 (TPU).
 
 References
 ----------
@@ -53,18 +56,17 @@ from perfdoctor import (
 )
 from perfdoctor_checks._layers import (
     compile_s,
-    depth_of,
     large_kernels,
     many_classes,
     named,
     share,
     taken_by,
-    too_deep,
     wide_layers,
     within_bounds,
 )
-from perfdoctor_checks._limits import DENSE_DEPTH, KERNEL, MOSTLY, USUAL_KERNEL
-from perfdoctor_checks._shapes import Reason, channels, images, recurrence, tiles, written_out
+from perfdoctor_checks._limits import KERNEL, MOSTLY, USUAL_KERNEL
+from perfdoctor_checks._shapes import Reason, channels, deep, images, recurrence, tiles, written_out
+from perfdoctor_checks._tables import swept
 
 ID = "network"
 NEEDS = ("program",)
@@ -82,6 +84,7 @@ def check(observation: Observation) -> Outcome:
         *kernels(observation, program),
         *channels(program),
         *dense(observation, program),
+        *swept(observation, program),
         *deep(program),
         *images(program),
         *recurrence(program),
@@ -128,20 +131,6 @@ def smaller_kernel(size: int) -> Fix:
         change=Change(workload={"model.kernel": size}),
         changes_results="training",
     )
-
-
-def deep(program: Program) -> list[Reason]:
-    """A network of dense layers only."""
-    layers = too_deep(program)
-    if layers is None:
-        return []
-    fix = Fix(
-        summary="fewer and wider layers",
-        how=f"{DENSE_DEPTH} dense layers at most, or connections that skip some",
-        changes_results="training",
-    )
-    depth = depth_of(program, layers)
-    return [(f"{depth} dense layers, one after another {named(program, layers)}", [fix])]
 
 
 def dense(observation: Observation, program: Program) -> list[Reason]:

@@ -31,18 +31,11 @@ Deeplearning4j, "Workspaces". JAX, "Buffer donation", "GPU memory allocation". m
 one of the thresholds ends their automatic adjustment.
 """
 
-import re
-
 from perfdoctor import (
-    Argument,
-    Change,
     Evidence,
-    Fix,
     Gain,
     Observation,
     Outcome,
-    Program,
-    bytes_of,
     hint,
     issue,
     needed,
@@ -50,13 +43,12 @@ from perfdoctor import (
     ok,
     spared,
 )
-from perfdoctor_checks._allocators import MALLOC, Reason, allocator, in_pieces, on_gpu
-from perfdoctor_checks._limits import FEWEST_OPERATIONS, GOOD_PART, LEAST_SHARE, MIB
+from perfdoctor_checks._allocators import MALLOC, allocator, in_pieces, on_gpu
+from perfdoctor_checks._donation import UNUSABLE, not_donated, state, unusable
+from perfdoctor_checks._limits import GOOD_PART, LEAST_SHARE, MIB
 
 ID = "workspaces"
 NEEDS = ("steps",)
-SHAPE = re.compile(r"\b([a-z]+\d+)\[([\d,]*)\]")  # f32[8,64]
-UNUSABLE = "donated buffers were not usable"  # a warning of jax
 
 
 def check(observation: Observation) -> Outcome:
@@ -100,60 +92,6 @@ def copied(observation: Observation) -> str:
     """How much, and what it takes."""
     steps, compiled = needed(observation.steps), needed(observation.executable)
     return f"the step copies {compiled.copied_bytes / MIB:.0f} MiB in {steps.copy_ms:.1f} ms"
-
-
-def not_donated(observation: Observation) -> list[Reason]:
-    """A state of some size that the step may not overwrite."""
-    program, executable = observation.program, observation.executable
-    if program is None or (executable is not None and executable.alias_bytes > 0):
-        return []
-    if sum(program.operations.values()) < FEWEST_OPERATIONS:
-        return []
-    kept = [argument for argument in state(program) if not argument.donated]
-    size = sum(argument.bytes for argument in kept)
-    if size < MIB:
-        return []
-    workload = observation.target.workload
-    reason = f"{size / MIB:.1f} MiB of state are not donated, so the step holds them twice"
-    saved = f"saves {size / MIB:.1f} MiB"
-    if workload is not None and workload.training.jit and not workload.training.donate:
-        fix = Fix(
-            summary=f"let the step overwrite the state that it replaces; {saved}",
-            how="[training] donate = true",
-            change=Change(workload={"training.donate": True}),
-        )
-    else:
-        fix = Fix(
-            summary=f"let the step overwrite the state that it replaces; {saved}",
-            how="jax.jit(step, donate_argnums=0)  # and rebind: state = step(state, batch)",
-            change=Change(step={"donated": True}),
-        )
-    return [(reason, fix)]
-
-
-def unusable(observation: Observation) -> list[Reason]:
-    """Donations that JAX warned of, unless they are small."""
-    warned = [each for each in observation.messages or () if UNUSABLE in each]
-    sizes = [
-        [bytes_of(kind, [int(n) for n in dims.split(",") if n]) for kind, dims in found]
-        for each in warned
-        if (found := SHAPE.findall(each))
-    ]
-    small = len(sizes) == len(warned) and sum(map(sum, sizes)) < MIB
-    if not warned or small:
-        return []
-    size = sum(map(sum, sizes))
-    fix = Fix(
-        summary="donate only what a result of the same shape and type replaces",
-        how="keep shapes and dtypes of the state, or take the argument out of donate_argnums",
-    )
-    return [(f"donated buffers were not usable ({size / MIB:.1f} MiB)", fix)]
-
-
-def state(program: Program) -> list[Argument]:
-    """The arguments that a result replaces."""
-    data = {id(argument) for argument in program.data}
-    return [argument for argument in program.arguments if id(argument) not in data]
 
 
 def state_bytes(observation: Observation) -> int:

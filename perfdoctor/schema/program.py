@@ -33,6 +33,9 @@ class Argument(Struct, frozen=True, kw_only=True):
     shape: tuple[int, ...]
     dtype: str
     donated: bool
+    flattened: bool = False
+    """Whether all that the program does with it is to take its first two axes as one: they are
+    examples together, such as steps in each of several worlds."""
 
     @property
     def bytes(self) -> int:
@@ -64,6 +67,16 @@ class Layer(Struct, frozen=True, kw_only=True):
     dtype: str
     precision: str = "DEFAULT"
     """DEFAULT, HIGH or HIGHEST."""
+
+
+class Table(Struct, frozen=True, kw_only=True):
+    """An array among the arguments, of which the program looks up rows."""
+
+    shape: tuple[int, ...]
+    looked_up: int
+    """Rows that it reads, if each lookup that is written is made once."""
+    computed: int
+    """Operations of arithmetic on arrays of the whole shape."""
 
 
 class Loop(Struct, frozen=True, kw_only=True):
@@ -99,6 +112,7 @@ class Program(Struct, frozen=True, kw_only=True):
     """Layers of the forward pass, the costliest first."""
     loops: tuple[Loop, ...] = ()
     callbacks: tuple[Callback, ...] = ()
+    tables: tuple[Table, ...] = ()
     constant_bytes: int = 0
     """Bytes of the arrays that are part of the program's text."""
     wide_places: tuple[Place, ...] = ()
@@ -119,6 +133,12 @@ class Program(Struct, frozen=True, kw_only=True):
             else:
                 found.append(argument)
         return tuple(found)
+
+    @property
+    def flattens(self) -> bool:
+        """Whether the first two axes of all data that have some are taken as one."""
+        data = [each for each in self.data if len(each.shape) > 1]
+        return bool(data) and all(each.flattened for each in data)
 
     def of_batch(self, size: int) -> tuple[Argument, ...]:
         """The data that have a place for each example: along their first axis; if none has, along

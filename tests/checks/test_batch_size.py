@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from perfdoctor.schema.calls import Call, Kind, Leaf, Role, StepCalls
 from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.parts import Parts
-from perfdoctor.schema.program import Executable, Loop
+from perfdoctor.schema.program import Argument, Executable, Loop
 from perfdoctor.schema.surroundings import Backend, Device
 from perfdoctor_checks import batch_size
 from tests.checks.soundness import assert_sound
@@ -117,6 +117,19 @@ def test_an_axis_that_the_program_loops_over_is_time() -> None:
     loop = Loop(trips=10, function="train", file="train.py", line=3)
     outcome = batch_size.check(replace(seen, program=replace(seen.program, loops=(loop,))))
     assert outcome.evidence[0].value == 2
+
+
+def test_axes_that_the_program_takes_as_one_are_examples_together() -> None:
+    seen = called(STATE, leaf("obs", "new", 16, 256, 8), leaf("action", "new", 16, 256))
+    assert seen.program is not None
+    arguments = tuple(
+        Argument(name=name, shape=shape, dtype="f32", donated=False, flattened=True)
+        for name, shape in (("obs", (16, 256, 8)), ("action", (16, 256)))
+    )
+    program = replace(seen.program, arguments=arguments, results=())
+    assert batch_size.check(seen).kind == "hint"
+    outcome = batch_size.check(replace(seen, program=program))
+    assert outcome.kind == "ok" and outcome.summary.startswith("4096 examples a step")
 
 
 def test_data_that_are_made_in_the_step_tell_no_batch() -> None:

@@ -87,6 +87,30 @@ def test_has_nothing_to_say_of_threads_that_serve() -> None:
     assert host_sync.check(waiting(threads=8)).kind == "not-applicable"
 
 
+def test_what_is_read_one_by_one_is_to_be_read_at_once() -> None:
+    seen = waiting(
+        time_ms=92.0,
+        waits=512.0,
+        wait_ms=40.0,
+        device_busy_ms=15.0,
+        dispatches=472.0,
+        calls={"step": 1.0, "dynamic_slice": 471.0},
+        work={"step": 1.0},
+        exposed_wait_ms=40.0,
+        exposed_dispatch_ms=17.0,
+        exposed_other_ms=20.0,
+    )
+    outcome = host_sync.check(seen)
+    assert outcome.kind == "issue"
+    assert_sound(outcome, seen)
+    assert outcome.summary.endswith("it reads one by one what 472 dispatches return")
+    assert "device_get" in outcome.fixes[0].how
+    lost_ms = 40 + 37 * 471 / 472
+    assert outcome.gain is not None
+    assert outcome.gain.speedup == pytest.approx(92 / (92 - lost_ms))
+    assert outcome.gain.low == pytest.approx(92 / (92 - lost_ms / 2))
+
+
 def test_the_gain_is_that_of_overlap() -> None:
     gain = host_sync.check(waiting(cpu_ms=8.0)).gain
     assert gain is not None

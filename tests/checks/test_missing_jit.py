@@ -52,6 +52,18 @@ def test_dispatches_behind_which_the_device_is_busy_cost_nothing() -> None:
     assert outcome.kind == "ok" and "hardly waits for" in outcome.summary
 
 
+@pytest.mark.parametrize(
+    ("waits", "operations", "kind"),
+    [(512.0, 471.0, "ok"), (16.0, 17.0, "ok"), (1.0, 17.0, "issue"), (200.0, 471.0, "issue")],
+)
+def test_operations_that_are_made_to_read_results_are_a_matter_of_host_sync(
+    waits: float, operations: float, kind: str
+) -> None:
+    calls = {"step": 1.0, "dynamic_slice": operations - 9, "squeeze": 9.0}
+    seen = dispatching(operations + 1, calls=calls, waits=waits)
+    assert missing_jit.check(seen).kind == kind
+
+
 def test_python_between_calls_that_cost_little_is_not_jits_to_save() -> None:
     games = dispatching(116, exposed_dispatch_ms=0.1, exposed_other_ms=2.0, device_busy_ms=7.9)
     assert missing_jit.check(games).kind == "ok"

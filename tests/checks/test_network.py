@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from perfdoctor.schema.observation import Observation
-from perfdoctor.schema.program import Argument, Executable, Layer, Loop
+from perfdoctor.schema.program import Argument, Executable, Layer, Loop, Table
 from perfdoctor.schema.run import Compile
 from perfdoctor.schema.surroundings import Backend, Device
 from perfdoctor.schema.workload import Model
@@ -211,6 +211,56 @@ def test_what_a_softmax_takes_is_told_by_the_operations_on_its_axis() -> None:
     assert outcome.gain is not None
     assert outcome.gain.speedup == pytest.approx(1 / (1 - 0.9 * 0.8))
     assert outcome.gain.high == pytest.approx(10.0)
+
+
+def sweeping(share: float, **table: Any) -> Observation:
+    """A table of 400 000 rows takes this share of the device's time."""
+    fields = {"shape": (400_000, 16), "looked_up": 5_000, "computed": 9, **table}
+    seen = built(DENSE, arguments=(weights(*fields["shape"]),))
+    assert seen.steps is not None and seen.program is not None
+    compiled = Executable(
+        flops=None,
+        bytes_accessed=None,
+        argument_bytes=0,
+        output_bytes=0,
+        alias_bytes=0,
+        temp_bytes=0,
+        custom_calls={},
+        copied_bytes=0,
+        axis_shares={fields["shape"][0]: share},
+    )
+    return replace(
+        seen,
+        executable=compiled,
+        steps=replace(seen.steps, time_ms=10.0, device_busy_ms=10.0),
+        program=replace(seen.program, tables=(Table(**fields),)),
+    )
+
+
+def test_a_table_that_is_computed_anew_for_few_of_its_rows_is_an_issue() -> None:
+    seen = sweeping(0.8)
+    outcome = network.check(seen)
+    assert outcome.kind == "issue"
+    assert_sound(outcome, seen)
+    assert "a table of 400000 by 16, of which a step uses 5000 rows" in outcome.summary
+    assert outcome.gain is not None
+    assert outcome.gain.speedup == pytest.approx(1 / (1 - 0.8 * (1 - 1 / 80)))
+    assert outcome.gain.high == pytest.approx(5.0)
+
+
+@pytest.mark.parametrize(
+    ("share", "table"),
+    [
+        (0.4, {}),
+        (0.8, {"computed": 0}),
+        (0.8, {"looked_up": 200_000}),
+        (0.8, {"shape": (9_000, 16), "looked_up": 64}),
+        (0.8, {"shape": (DENSE.outputs, 16), "looked_up": 1}),
+    ],
+    ids=["takes little", "rows only", "many rows", "small", "a layer's weights"],
+)
+def test_other_tables_are_well(share: float, table: dict[str, Any]) -> None:
+    assert network.check(sweeping(share, **table)).kind == "ok"
 
 
 @pytest.mark.parametrize(("depth", "kind"), [(20, "ok"), (21, "hint"), (62, "issue")])

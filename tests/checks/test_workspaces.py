@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from perfdoctor.schema.calls import Call, Leaf, StepCalls
 from perfdoctor.schema.fix import Change
 from perfdoctor.schema.memory import DeviceMemory
 from perfdoctor.schema.observation import Observation
@@ -71,6 +72,29 @@ def test_finds_a_state_that_may_not_be_overwritten() -> None:
 @pytest.mark.parametrize(("elements", "kind"), [(MIB // 4 - 1, "ok"), (MIB // 4, "hint")])
 def test_a_tiny_state_may_be_copied(elements: int, kind: str) -> None:
     assert workspaces.check(with_state(elements, donate=False)).kind == kind
+
+
+def test_what_the_program_asks_to_donate_is_no_matter_of_donating() -> None:
+    seen = with_state(MIB, donate=False)
+    leaf = Leaf(
+        argument="state",
+        role="state",
+        kind="device",
+        shape=(MIB,),
+        dtype="float32",
+        bytes=4 * MIB,
+        donated=True,
+    )
+    call = Call(
+        function="step",
+        leaves=(leaf,),
+        before_ms=0.0,
+        before_cpu_ms=0.0,
+        inside_ms=1.0,
+        inside_cpu_ms=1.0,
+    )
+    asked = replace(seen, calls=StepCalls(calls=(call,), time_ms=1.0, steps=9))
+    assert workspaces.check(asked).kind == "ok"
 
 
 @pytest.mark.parametrize("executable", [True, False])

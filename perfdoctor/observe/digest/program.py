@@ -14,6 +14,7 @@ from perfdoctor.observe.digest.executable import module_name
 from perfdoctor.observe.digest.layers import walk
 from perfdoctor.observe.digest.operations import inside
 from perfdoctor.observe.digest.places import Code
+from perfdoctor.observe.digest.tables import tables_of
 from perfdoctor.schema.program import Argument, Program, bytes_of
 
 NAME = re.compile(r'^loc\("?([^"]*)"?\)$')
@@ -81,15 +82,17 @@ def parse(text: str, function: str, code: Code | None = None) -> Program:
             and operation.attributes["sym_name"].value == "main"
         )
         kind = main.attributes["function_type"].value
+        taken = arguments(main, kind)
         return Program(
             function=function,
-            arguments=arguments(main, kind),
+            arguments=taken,
             results=tuple(shape_and_dtype(result) for result in kind.results),
             operations=dict(operations),
             elements_by_dtype=dict(elements),
             layers=seen.found_layers(),
             loops=tuple(seen.loops),
             callbacks=tuple(seen.callbacks),
+            tables=tables_of(module.operation, taken),
             constant_bytes=constant_bytes(module.operation),
             wide_places=seen.wide_places(),
             is_whole=seen.is_whole,
@@ -151,9 +154,23 @@ def arguments(main: Any, kind: Any) -> tuple[Argument, ...]:
                 shape=shape,
                 dtype=dtype,
                 donated=donated,
+                flattened=is_flattened(argument),
             )
         )
     return tuple(found)
+
+
+def is_flattened(argument: Any) -> bool:
+    """Whether an array is used by nothing but what takes its first two axes as one."""
+    shape, _ = shape_and_dtype(argument.type)
+    users = [use.owner for use in argument.uses]
+    if len(shape) < 2 or not users:
+        return False
+    flat = (shape[0] * shape[1], *shape[2:])
+    return all(
+        user.name == "stablehlo.reshape" and shape_and_dtype(user.results[0].type)[0] == flat
+        for user in users
+    )
 
 
 def shape_and_dtype(tensor: Any) -> tuple[tuple[int, ...], str]:
@@ -168,7 +185,7 @@ def batch_size(program: Program, devices: int = 1) -> int | None:
     No data are random keys, and the arrays of an argument that differ in it: a network which the
     step only reads. Where the program loops over the leading axis, that is time, or the number of
     microbatches, and the batch is the axis after it. A step under `pmap` has an axis of devices
-    before all others.
+    before all others. The first two axes count together where the program takes them as one.
     """
     mapped = over_devices(program, devices)
     shapes: defaultdict[str, list[tuple[int, ...]]] = defaultdict(list)
@@ -180,6 +197,8 @@ def batch_size(program: Program, devices: int = 1) -> int | None:
     size = only({shape[0] for each in alike for shape in each})
     if size in {loop.trips for loop in program.loops}:
         size = only({shape[1] if len(shape) > 1 else size for each in alike for shape in each})
+    elif program.flattens:
+        size = only({math.prod(shape[:2]) for each in alike for shape in each})
     return size * devices if mapped and size is not None else size
 
 
