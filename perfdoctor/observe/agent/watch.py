@@ -235,10 +235,9 @@ class Watcher(threading.Thread):
     def _trace_window(self, number: int, window_s: float) -> None:
         if self._ended.is_set():
             return
-        steady = is_steady(self.compilation)
+        steady, usual = is_steady(self.compilation), window_s == self.window_s
         if not steady:
             window_s *= UNSTEADY_WINDOWS
-        usual = window_s == self.window_s
         if not self.windows.trace(number, window_s, steady=steady, usual=usual):
             return
         self.recording.cache_hits = self.compilation.cache[CACHE_HIT]
