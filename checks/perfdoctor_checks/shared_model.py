@@ -16,7 +16,8 @@ How it is measured
 The profiler's timeline names the thread of each call. Threads that mostly sleep between their calls
 do not meet, and are no finding. Of what the device takes for a call, only its arithmetic (by XLA's
 count) grows with the requests that are computed together; most of the rest is shared. Elsewhere
-than on a CPU a trial decides.
+than on a CPU, and for requests of more than 8 examples, a trial decides: one call with all of them,
+on the captured step.
 
 How to fix
 ----------
@@ -58,9 +59,6 @@ def check(observation: Observation) -> Outcome:
     if steps.threads < 2:
         return not_applicable(f"one thread calls {steps.function}()")
     evidence = facts(steps)
-    if steps.batch_size is not None and steps.batch_size > HANDFUL:
-        batch = f"{steps.batch_size} examples a call"
-        return ok(f"{steps.threads} threads share {steps.function}(), {batch}", *evidence)
     if max(steps.cpu_ms, steps.device_busy_ms) < MOSTLY * steps.time_ms:
         return ok(f"{steps.threads} threads share {steps.function}() and rarely meet", *evidence)
     size = f" with {steps.batch_size} examples each" if steps.batch_size else ""
@@ -68,7 +66,8 @@ def check(observation: Observation) -> Outcome:
     summary = f"{steps.threads} threads call {steps.function}() at once{size}"
     summary += seen if steps.call_ms > 0 else ""
     gain = together(observation, steps)
-    if gain is None or gain.low < 1 + SLIGHT:
+    are_small = steps.batch_size is None or steps.batch_size <= HANDFUL
+    if gain is None or gain.low < 1 + SLIGHT or not are_small:  # only a trial can tell
         return hint(summary, evidence, fixes(observation))
     return issue(summary, evidence, fixes(observation), gain)
 

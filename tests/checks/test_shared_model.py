@@ -51,9 +51,10 @@ def test_the_evidence_tells_latency_and_rate() -> None:
     assert facts["latency of a call"] == 32.0
 
 
-@pytest.mark.parametrize(("size", "kind"), [(None, "hint"), (8, "hint"), (9, "ok"), (64, "ok")])
-def test_large_calls_fill_the_device(size: int | None, kind: str) -> None:
-    assert shared_model.check(served(batch_size=size)).kind == kind
+@pytest.mark.parametrize("size", [9, 64])
+def test_whether_large_calls_gain_by_being_computed_together_a_trial_decides(size: int) -> None:
+    outcome = shared_model.check(served(batch_size=size))
+    assert outcome.kind == "hint" and outcome.fixes[0].change is not None
 
 
 def test_threads_that_mostly_sleep_do_not_meet() -> None:

@@ -194,7 +194,7 @@ class Prober:
         """The number of a live array of the same shape at the same address; else a new one."""
         alike = self._alike.setdefault(shape_of(leaf), deque(maxlen=ALIKE))
         where = None
-        for other, number in alike if may_share else ():
+        for other, number in list(alike) if may_share else ():  # other threads add to it
             held = other()
             if held is None or held is leaf:
                 continue

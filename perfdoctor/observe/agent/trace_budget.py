@@ -13,6 +13,10 @@ so long has passed: steps of a millisecond make a million events a second, of wh
 reading take ten; and a page that is touched first takes 12 us of the program. A program whose
 arrays grow is watched for longer. With 64 MiB and the same time none of 16 healthy scripts of
 tests/clinic had a finding; 0.7 s are too short for those that evaluate for as long."""
+MOST_BYTES = 256 * 2**20
+"""Events that take more end a usual trace as soon as it holds some steps: thousands of operations
+in each of several threads take a gigabyte in a second, whose writing takes 40 s beside the program
+(scans of 150 operations by 8 threads on 2 cores, jax 0.10.2)."""
 COST_EVERY_S = 0.1
 """How often to look what a window costs; that takes a quarter of a millisecond."""
 
@@ -21,11 +25,19 @@ class TraceBudget:
     """Follows what a trace costs, from its begin."""
 
     def __init__(
-        self, memory: MemoryWatch, available_bytes: int, *, usual: bool, on_cpu: bool
+        self,
+        memory: MemoryWatch,
+        available_bytes: int,
+        *,
+        usual: bool,
+        on_cpu: bool,
+        enough_s: float = SHORTEST_S,
     ) -> None:
         """`available_bytes`: what the machine had left before. `usual`: whether the window is of
         the usual length. `on_cpu`: the program's arrays lie in the memory that is looked at.
+        `enough_s`: after so long it holds some steps.
         """
+        self._enough_s = min(enough_s, SHORTEST_S)
         self._memory, self._available_bytes = memory, available_bytes
         self._usual, self._on_cpu = usual, on_cpu
         self._resident_before, self._allocated_before = rss_bytes(), allocated_bytes()
@@ -45,6 +57,7 @@ class TraceBudget:
             passed_s,
             usual=self._usual,
             leaks=growth_bytes > 0,
+            enough_s=self._enough_s,
         )
 
 
@@ -56,14 +69,17 @@ def ends_early(
     *,
     usual: bool,
     leaks: bool,
+    enough_s: float = SHORTEST_S,
 ) -> bool:
     """Whether a trace leaves too little memory, or costs more than it will still tell.
 
     `grown_bytes`: of the process; `taken_bytes`: of that, by events. `usual`: of a window of the
     usual length; another length was asked for, since one was too short. `leaks`: its arrays take
-    more than at the begin, and how that goes on is to be seen.
+    more than at the begin, and how that goes on is to be seen. `enough_s`: after so long it holds
+    some steps.
     """
     if grown_bytes > TRACE_SHARE * available_bytes:
         return True
     costly = taken_bytes > TRACE_BYTES or (grown_bytes > GROWN_BYTES and not leaks)
-    return usual and passed_s > SHORTEST_S and costly
+    too_costly = taken_bytes > MOST_BYTES and passed_s > enough_s
+    return usual and (too_costly or (costly and passed_s > SHORTEST_S))

@@ -238,7 +238,8 @@ class Watcher(threading.Thread):
         steady, usual = is_steady(self.compilation), window_s == self.window_s
         if not steady:
             window_s *= UNSTEADY_WINDOWS
-        if not self.windows.trace(number, window_s, steady=steady, usual=usual):
+        step_ms = self.step.step_ms
+        if not self.windows.trace(number, window_s, steady=steady, usual=usual, step_ms=step_ms):
             return
         self.recording.cache_hits = self.compilation.cache[CACHE_HIT]
         self.recording.cache_misses = self.compilation.cache[CACHE_MISS]

@@ -99,14 +99,21 @@ def called(arguments: Arguments, closure: Sequence[Any], by_name: Mapping[str, A
 
 def slots_of(jax: Any, leaf: Any) -> list[Slot]:
     """The attributes of an object of the program's own class that hold arrays."""
-    file = getattr(sys.modules.get(type(leaf).__module__), "__file__", None)
-    if not file or LIBRARIES.search(file) or isinstance(leaf, type | types.ModuleType):
+    if isinstance(leaf, type | types.ModuleType) or not is_own(type(leaf).__module__):
         return []
     return [
         Slot(leaf, name, value)
         for name, value in getattr(leaf, "__dict__", {}).items()
         if any(isinstance(each, jax.Array) for each in jax.tree_util.tree_leaves(value))
     ]
+
+
+def is_own(module: str) -> bool:
+    """Whether a module is the program's own: the script is, whose `__file__` is gone when it has
+    ended.
+    """
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return module == "__main__" or bool(file and not LIBRARIES.search(file))
 
 
 def outlined_slot(jax: Any, slot: Slot) -> Any:

@@ -28,7 +28,7 @@ from perfdoctor.observe.agent.profiler import Profiler
 from perfdoctor.observe.agent.settings import settings
 from perfdoctor.observe.agent.stacks import StackSampler, prompt_switches
 from perfdoctor.observe.agent.threads import ThreadWatch
-from perfdoctor.observe.agent.trace_budget import TraceBudget
+from perfdoctor.observe.agent.trace_budget import SHORTEST_S, TraceBudget
 from perfdoctor.observe.agent.turns import Answer, between_calls
 from perfdoctor.protocol import CLOSED, EXECUTABLES, OPENED, TRACE
 from perfdoctor.schema.recording import Recording, Window
@@ -38,6 +38,8 @@ SAMPLE_EVERY_S = 0.005
 WINDOW_STEPS, LONGEST_WINDOW_S = 8, 12.0
 """Steps that a window is to hold, where these take long, as far as it gets no longer than so many
 seconds."""
+SLOWED = 3.0
+"""The factor by which a trace of many events makes steps longer."""
 
 
 class WindowTracer:
@@ -58,9 +60,12 @@ class WindowTracer:
         self._memory, self._threads = MemoryWatch(), ThreadWatch()
         self.stacks = StackSampler()
 
-    def trace(self, number: int, window_s: float, *, steady: bool, usual: bool) -> bool:
+    def trace(
+        self, number: int, window_s: float, *, steady: bool, usual: bool, step_ms: float | None
+    ) -> bool:
         """The n-th window; False if the program traces itself. `steady`: whether compilation has
-        come to rest before; `usual`: whether the window has the usual length.
+        come to rest before; `usual`: whether the window has the usual length; `step_ms`: what a
+        step takes, if that is known.
         """
         for folder in (TRACE, EXECUTABLES):  # of the window before
             shutil.rmtree(self._folder / folder, ignore_errors=True)
@@ -73,7 +78,7 @@ class WindowTracer:
         (self._folder / OPENED.format(number)).touch()
         self._threads.begin()
         with prompt_switches():
-            self._sample(start_ns, round(window_s * 1e9), usual=usual)
+            self._sample(start_ns, round(window_s * 1e9), usual=usual, step_ms=step_ms)
         end_ns, end_cpu_s = time.time_ns(), cpu_s(process)
         self._recording.threads = self._threads.end((end_ns - start_ns) / 1e9)
         (self._folder / CLOSED.format(number)).touch()
@@ -105,10 +110,16 @@ class WindowTracer:
         else:
             writer.join()
 
-    def _sample(self, start_ns: int, window_ns: int, *, usual: bool) -> None:
+    def _sample(self, start_ns: int, window_ns: int, *, usual: bool, step_ms: float | None) -> None:
         """Sample the main thread's stack all through the window, and memory now and then."""
         available_bytes = self._recording.available_bytes
-        budget = TraceBudget(self._memory, available_bytes, usual=usual, on_cpu=on_cpu(self._jax))
+        budget = TraceBudget(
+            self._memory,
+            available_bytes,
+            usual=usual,
+            on_cpu=on_cpu(self._jax),
+            enough_s=SHORTEST_S if step_ms is None else SLOWED * WINDOW_STEPS * step_ms / 1e3,
+        )
         looks = MemoryLooks(self._memory, self._jax, window_ns)
         while (passed_ns := time.time_ns() - start_ns) < window_ns:
             if self._ended.wait(SAMPLE_EVERY_S) or not self._profiler.tracing:

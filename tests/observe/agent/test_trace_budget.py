@@ -2,7 +2,7 @@
 
 import pytest
 
-from perfdoctor.observe.agent.trace_budget import GROWN_BYTES, TRACE_BYTES, ends_early
+from perfdoctor.observe.agent.trace_budget import GROWN_BYTES, MOST_BYTES, TRACE_BYTES, ends_early
 
 
 def ended(grown: int, taken: int, passed_s: float, usual: bool = True, leaks: bool = False) -> bool:
@@ -16,6 +16,17 @@ def test_a_trace_of_many_events_is_ended_after_a_second_unless_it_showed_too_few
     assert not ended(TRACE_BYTES, TRACE_BYTES, 1.9)
     assert not ended(many, many, 0.5)
     assert not ended(many, many, 1.1, usual=False)
+
+
+def test_a_trace_of_very_many_events_is_ended_once_it_holds_some_steps() -> None:
+    def ended(taken: int, passed_s: float, usual: bool = True) -> bool:
+        plenty = 100 * MOST_BYTES
+        return ends_early(taken, taken, plenty, passed_s, usual=usual, leaks=True, enough_s=0.1)
+
+    assert ended(MOST_BYTES + 1, 0.2)
+    assert not ended(MOST_BYTES + 1, 0.1)
+    assert not ended(MOST_BYTES, 0.8)
+    assert not ended(MOST_BYTES + 1, 0.8, usual=False)
 
 
 def test_a_heap_that_grows_in_gaps_ends_a_trace_unless_arrays_grow_too() -> None:

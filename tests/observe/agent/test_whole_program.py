@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import pytest
 
 from perfdoctor.observe.agent.outline import Outline
 from perfdoctor.observe.agent.whole_program import replaced_by, traced_whole
@@ -34,6 +35,16 @@ def test_what_a_function_changes_in_its_object_is_computed_and_the_object_left()
         isinstance(each, jax.Array) and not isinstance(each, jax.core.Tracer)
         for each in trainer.params.values()
     )
+
+
+def test_objects_of_a_script_that_has_ended_are_the_programs_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Python takes the `__file__` of the script away before its last callbacks."""
+    monkeypatch.setattr(Trainer, "__module__", "__main__")
+    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
+    whole = traced_whole(jax, arguments(Trainer.step, self=Trainer(), x=jnp.ones((8, 4))))
+    assert [aval.shape for aval in whole.closed.out_avals].count((4, 4)) == 1
 
 
 def test_what_it_takes_from_around_it_is_an_argument_too() -> None:
