@@ -12,43 +12,53 @@ ROWS_ONLY = Fix(
 table's, and all of its optimizer's state is computed anew."""
 
 
-def swept_table(observation: Observation, program: Program) -> tuple[Table, float] | None:
-    """A table whose rows are computed in each step though few are used, where that takes the larger
-    part of the device's time; and that part. Not one that a layer computes with as a whole.
+def swept_tables(observation: Observation, program: Program) -> dict[Table, float]:
+    """Tables whose rows are computed in each step though few are used, where they take the larger
+    part of the device's time together; and the part of each. No layer computes with them as a
+    whole.
     """
-    executable = observation.executable
+    told = observation.executable.axis_shares if observation.executable is not None else {}
     whole = {size for layer in program.layers for size in (layer.inputs, layer.outputs)}
-    for table in program.tables:
-        rows = table.shape[0]
-        taken = executable.axis_shares.get(rows, 0.0) if executable is not None else 0.0
-        few = table.looked_up < GOOD_PART * rows
-        if rows > CLASSES and few and table.computed and rows not in whole and taken >= MOSTLY:
-            return table, taken
-    return None
+    found = {
+        table: told.get(table.shape[0], 0.0)
+        for table in program.tables
+        if table.shape[0] > CLASSES
+        and table.computed
+        and table.looked_up < GOOD_PART * table.shape[0]
+        and table.shape[0] not in whole
+    }
+    lengths = {table.shape[0]: taken for table, taken in found.items()}
+    return found if sum(lengths.values()) >= MOSTLY else {}
 
 
 def swept(observation: Observation, program: Program) -> list[tuple[str, list[Fix]]]:
     """What is beyond the bound, and what to do."""
-    found = swept_table(observation, program)
-    if found is None:
+    found = swept_tables(observation, program)
+    if not found:
         return []
-    table, taken = found
+    table = max(found, key=found.__getitem__)
     size = " by ".join(map(str, table.shape))
+    others = f" (and {len(found) - 1} more like it)" if len(found) > 1 else ""
     text = (
-        f"a table of {size}, of which a step uses {table.looked_up} rows and computes all: "
-        f"{taken:.0%} of the device's time"
+        f"a table of {size}, of which a step uses {table.looked_up} rows and computes all{others}: "
+        f"{taken_by(found):.0%} of the device's time"
     )
     return [(text, [ROWS_ONLY])]
 
 
+def taken_by(tables: dict[Table, float]) -> float:
+    """The part of the device's time that they take together; tables of one length share it."""
+    return min(1.0, sum({table.shape[0]: taken for table, taken in tables.items()}.values()))
+
+
 def without_sweeping(observation: Observation, program: Program) -> Gain | None:
     """The gain if only the rows in use were computed: half of that at least, and at most all that
-    operations on the whole table take.
+    operations on the whole tables take.
     """
-    found, steps = swept_table(observation, program), observation.steps
-    if found is None or steps is None or steps.time_ms <= 0:
+    found, steps = swept_tables(observation, program), observation.steps
+    if not found or steps is None or steps.time_ms <= 0:
         return None
-    table, taken = found
-    taken_ms = taken * min(steps.time_ms, steps.device_busy_ms)
-    likely_ms = taken_ms * (1 - table.looked_up / table.shape[0])
+    taken_ms = taken_by(found) * min(steps.time_ms, steps.device_busy_ms)
+    used = max(table.looked_up / table.shape[0] for table in found)
+    likely_ms = taken_ms * (1 - used)
     return spared(steps.time_ms, likely_ms, likely_ms / 2, taken_ms)

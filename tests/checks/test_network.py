@@ -248,6 +248,19 @@ def test_a_table_that_is_computed_anew_for_few_of_its_rows_is_an_issue() -> None
     assert outcome.gain.high == pytest.approx(5.0)
 
 
+def test_several_tables_count_together() -> None:
+    seen = sweeping(0.4)
+    assert seen.program is not None and seen.executable is not None
+    tables = (*seen.program.tables, Table(shape=(150_000, 16), looked_up=5_000, computed=9))
+    program = replace(seen.program, tables=tables)
+    both = replace(seen.executable, axis_shares={400_000: 0.4, 150_000: 0.3})
+    outcome = network.check(replace(seen, program=program, executable=both))
+    assert outcome.kind == "issue"
+    assert "(and 1 more like it): 70% of the device's time" in outcome.summary
+    assert outcome.gain is not None
+    assert outcome.gain.speedup == pytest.approx(1 / (1 - 0.7 * (1 - 1 / 30)))
+
+
 @pytest.mark.parametrize(
     ("share", "table"),
     [
