@@ -73,6 +73,8 @@ def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program:
     rarely_collecting_ms = min(rare_ms, calls.collecting_ms)
     collecting_ms = calls.collecting_ms - rarely_collecting_ms
     between_ms = sum(call.before_cpu_ms for call in calls.calls) - collecting_ms
+    if calls.runs_ahead:  # what is collected now and then is in none of the usual gaps
+        spins[0] += max(0.0, -between_ms)
     as_observed = Conditions(
         program=program,
         spin_ms=tuple(spins),

@@ -174,6 +174,15 @@ def test_what_compiles_now_and_then_is_left_as_it_is_unless_that_is_the_fix() ->
     assert rare_ms(with_evaluation, {"compiled": "once"}) == 15.0
 
 
+def test_what_is_collected_now_and_then_is_work_of_a_host_that_runs_ahead() -> None:
+    by_itself = Replayed(steps=1, wall_s=0.004)
+    host = host_of(observed(call(0.2, 0.2), collecting_ms=24.0), steps(), by_itself, AS_IT_IS)
+    assert host.as_observed.spin_ms == pytest.approx((24.0,))
+    assert changed(host, {"collecting": "never"}).spin_ms == pytest.approx((0.0,))
+    each = host_of(observed(call(5.0, 5.0), collecting_ms=4.0), steps(), by_itself, AS_IT_IS)
+    assert each.as_observed.spin_ms == (5.0,)
+
+
 def test_who_waits_for_a_fresh_program_sleeps_no_longer_than_for_one_that_has_run() -> None:
     by_itself = Replayed(steps=1, wall_s=0.014, waited_ms=14.0)
     waiting = call(33.0, 1.0)

@@ -1,29 +1,36 @@
 """Which thread makes which calls, and by what a call repeats another one."""
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 
 from perfdoctor.injection.calls import Function
 from perfdoctor.observe.agent.calls import Probed
 from perfdoctor.observe.agent.timing import Timed
 
-REMADE = 8
-"""Functions of one origin from which on they are taken for one that is jitted anew in each step."""
+REMADE, FEWEST_REMADE = 8, 3
+"""Functions of one origin from which on they are taken for one that is jitted anew in each step;
+from the smaller number on, if most of them are called but once."""
 CALLER_SHARE = 0.1
 """A thread that makes fewer calls than this share of the busiest one's is no other caller."""
 
 
-def key_of(function: Function, made: Counter[Hashable]) -> Hashable:
+def key_of(function: Function, remade: Collection[Hashable]) -> Hashable:
     """What two calls have in common of which one repeats the other: the function, or its origin if
     it is jitted anew in each step.
     """
-    return function.origin if made[function.origin] > REMADE else function.number
+    return function.origin if function.origin in remade else function.number
 
 
-def made_of(functions: Sequence[Function]) -> Counter[Hashable]:
-    """How many functions of each origin there are."""
+def remade_of(functions: Sequence[Function]) -> frozenset[Hashable]:
+    """The origins of functions that are jitted anew in each step; `functions`: call by call."""
     distinct = {each.number: each for each in functions}
-    return Counter(each.origin for each in distinct.values())
+    made = Counter(each.origin for each in distinct.values())
+    called = Counter(each.origin for each in functions)
+    return frozenset(
+        origin
+        for origin, count in made.items()
+        if count > REMADE or (count >= FEWEST_REMADE and called[origin] < 2 * count)
+    )
 
 
 def outermost(calls: Sequence[Timed]) -> list[Timed]:

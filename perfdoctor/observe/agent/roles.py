@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, median
 
-from perfdoctor.observe.agent.callers import by_caller, key_of, made_of
+from perfdoctor.observe.agent.callers import by_caller, key_of, remade_of
 from perfdoctor.observe.agent.calls import Probed, Prober, Token
 from perfdoctor.observe.agent.form import Form
 from perfdoctor.observe.agent.periods import instances_of, period_of, repeats
@@ -94,9 +94,9 @@ def probe_of(
     if not callers:
         return None
     main: list[Probed] = sorted(callers[0], key=lambda each: each.begin_ns)  # type: ignore[arg-type]
-    made = made_of([call.function for call in main])
+    remade = remade_of([call.function for call in main])
     gaps = [0.0] + [float(b.begin_ns - a.end_ns) for a, b in pairwise(main)]
-    sequence = [key_of(call.function, made) for call in main]
+    sequence = [key_of(call.function, remade) for call in main]
     period = period or period_of(sequence)
     if period is None or not repeats(sequence, period):
         return None
