@@ -27,8 +27,7 @@ def swept_tables(observation: Observation, program: Program) -> dict[Table, floa
         and table.looked_up < GOOD_PART * table.shape[0]
         and table.shape[0] not in whole
     }
-    lengths = {table.shape[0]: taken for table, taken in found.items()}
-    return found if sum(lengths.values()) >= MOSTLY else {}
+    return found if taken_by(found) >= MOSTLY else {}
 
 
 def swept(observation: Observation, program: Program) -> list[tuple[str, list[Fix]]]:
