@@ -33,9 +33,10 @@ from perfdoctor.schema.capture import (
 OWN_FILES.add(__file__)
 PATIENCE = 3
 """Steps that may begin and turn out to be others, before the capture is given up."""
-SMALL = 8
-"""Steps that are let pass since their batch is smaller than batches usually are. Who pads batches
-of many sizes to one computes as much as for the largest."""
+SMALL, SMALL_S = 8, 6.0
+"""Steps that are let pass since their batch is smaller than batches usually are, and seconds for
+which they are at most. Who pads batches of many sizes to one computes as much as for the largest.
+"""
 
 
 @dataclass
@@ -62,7 +63,7 @@ class Capturer:
         self._room_bytes = room_bytes(self.folder)
         self._thread: int | None = None
         self._false_starts = 0
-        self._small = 0
+        self._small, self._began_s = 0, time.monotonic()
         self._seconds = 0.0
         self._begin()
 
@@ -129,7 +130,8 @@ class Capturer:
     ) -> bool:
         """Whether a call is of less than usual, and a larger one may come."""
         leaves = self.jax.tree_util.tree_leaves(dynamic(function, args, kwargs))
-        is_small = elements_in(leaves) < self.probe.sizes[place] and self._small < SMALL
+        is_small = elements_in(leaves) < self.probe.sizes[place]
+        is_small &= self._small < SMALL and time.monotonic() - self._began_s < SMALL_S
         self._small += is_small
         return is_small
 
