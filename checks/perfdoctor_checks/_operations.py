@@ -65,6 +65,16 @@ def reads_one_by_one(steps: Steps) -> bool:
     return single > HANDFUL and steps.waits >= MOSTLY * single
 
 
+def asks_in_between(steps: Steps) -> bool:
+    """Whether it waits after most calls of a function that a step calls many times, as for the
+    actions of a policy.
+    """
+    most = max(
+        (count for name, count in steps.calls.items() if not is_operation(name)), default=0.0
+    )
+    return most > HANDFUL and steps.waits >= MOSTLY * most
+
+
 def dispatching_ms(steps: Steps) -> float:
     """Milliseconds of a step in these calls and jax's Python around them, the device idle."""
     exposed_ms = max(0.0, steps.exposed_dispatch_ms) + max(0.0, steps.exposed_operations_ms)

@@ -17,7 +17,8 @@ The trace counts how often a step the main thread waits for a result, and for ho
 its time is its own work; overlapped, a step would take the longer of this and the device's. The
 estimate is their ratio; on a CPU the two share the cores, whose work stays the same. Where it waits
 after every second operation that it dispatches, or more often, it reads the elements of arrays one
-by one: dispatching is lost with the waiting.
+by one: dispatching is lost with the waiting. Results after most calls of a function that a step
+calls many times may be what the next call is made of, as actions are, and are a hint.
 
 How to fix
 ----------
@@ -49,7 +50,7 @@ from perfdoctor import (
 )
 from perfdoctor_checks._copies import from_host_again
 from perfdoctor_checks._limits import LEAST_SHARE, MIB, MOSTLY
-from perfdoctor_checks._operations import lost_between_ms, reads_one_by_one
+from perfdoctor_checks._operations import asks_in_between, lost_between_ms, reads_one_by_one
 
 ID = "host-sync"
 NEEDS = ("steps",)
@@ -60,6 +61,11 @@ AT_ONCE = Fix(
     how="host = jax.device_get(results)  # once a step, before what loops over their elements",
 )
 """The fix for what is read element by element, each with a dispatch and a wait."""
+FEWER_CALLS = Fix(
+    summary="compute more in each call, so that it waits for fewer",
+    how="step several environments at once; or write them in jax, and jax.lax.scan over the steps",
+)
+"""The fix for results that the next call is made of."""
 
 
 def check(observation: Observation) -> Outcome:
@@ -87,6 +93,9 @@ def check(observation: Observation) -> Outcome:
     if one_by_one:
         read = f"it reads one by one what {steps.dispatches:.0f} dispatches return"
         return issue(f"{summary(steps)}; {read}", evidence, [AT_ONCE], gain)
+    if asks_in_between(steps):
+        why = "the next call may be made of what it reads"
+        return hint(f"{summary(steps)}; {why}", evidence, [FEWER_CALLS])
     return issue(summary(steps), evidence, [fix(observation)], gain)
 
 

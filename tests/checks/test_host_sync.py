@@ -111,6 +111,20 @@ def test_what_is_read_one_by_one_is_to_be_read_at_once() -> None:
     assert outcome.gain.low == pytest.approx(92 / (92 - lost_ms / 2))
 
 
+@pytest.mark.parametrize(
+    ("calls", "waits", "kind"),
+    [(17.0, 11.8, "hint"), (17.0, 1.0, "issue"), (4.0, 4.0, "issue")],
+    ids=["after each action", "once a step", "after each of a few pieces"],
+)
+def test_results_that_the_next_call_may_be_made_of_are_a_hint(
+    calls: float, waits: float, kind: str
+) -> None:
+    seen = waiting(waits=waits, dispatches=calls + 1, calls={"policy": calls, "update": 1.0})
+    outcome = host_sync.check(seen)
+    assert outcome.kind == kind
+    assert_sound(outcome, seen)
+
+
 def test_the_gain_is_that_of_overlap() -> None:
     gain = host_sync.check(waiting(cpu_ms=8.0)).gain
     assert gain is not None
