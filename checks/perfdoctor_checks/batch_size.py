@@ -103,7 +103,7 @@ def trains(observation: Observation) -> bool:
     """Whether a step hands something on to the next one."""
     calls, program = observation.calls, observation.program
     if calls is not None:
-        return any(leaf.role == "state" for call in calls.calls for leaf in call.leaves)
+        return calls.carries_state
     return program is None or len(program.data) < len(program.arguments)
 
 

@@ -104,7 +104,7 @@ def answers_others(observation: Observation) -> bool:
     calls = observation.calls
     if calls is None or calls.in_main_thread:
         return False
-    return all(leaf.role != "state" for call in calls.calls for leaf in call.leaves)
+    return not calls.carries_state
 
 
 def of_library(name: str) -> Fix:

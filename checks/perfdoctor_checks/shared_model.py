@@ -61,12 +61,14 @@ def check(observation: Observation) -> Outcome:
     evidence = facts(steps)
     if max(steps.cpu_ms, steps.device_busy_ms) < MOSTLY * steps.time_ms:
         return ok(f"{steps.threads} threads share {steps.function}() and rarely meet", *evidence)
+    are_small = steps.batch_size is None or steps.batch_size <= HANDFUL
+    if not are_small and observation.calls is not None and observation.calls.carries_state:
+        return ok(f"{steps.threads} threads train, {steps.batch_size} examples a call", *evidence)
     size = f" with {steps.batch_size} examples each" if steps.batch_size else ""
     seen = f": a thread waits {steps.call_ms:.2f} ms for its turn and its answer"
     summary = f"{steps.threads} threads call {steps.function}() at once{size}"
     summary += seen if steps.call_ms > 0 else ""
     gain = together(observation, steps)
-    are_small = steps.batch_size is None or steps.batch_size <= HANDFUL
     if gain is None or gain.low < 1 + SLIGHT or not are_small:  # only a trial can tell
         return hint(summary, evidence, fixes(observation))
     return issue(summary, evidence, fixes(observation), gain)

@@ -81,7 +81,7 @@ class Call(Struct, frozen=True, kw_only=True):
     """From its begin to its return; on the CPU a dispatch may wait for earlier steps."""
     inside_cpu_ms: float
     """The processor time of the calling thread in the call, without what we need to look at its
-    arguments."""
+    arguments, and without calls that take far more than the others: some may compile."""
 
 
 class Restless(Struct, frozen=True, kw_only=True):
@@ -134,6 +134,11 @@ class StepCalls(Struct, frozen=True, kw_only=True):
         `etl_ms`: what the main thread takes to load a batch, or to get one that is loaded.
         """
         return self.restless if etl_ms < LITTLE * self.time_ms else ()
+
+    @property
+    def carries_state(self) -> bool:
+        """Whether a step hands something on to the next one."""
+        return any(leaf.role == "state" for call in self.calls for leaf in call.leaves)
 
     @property
     def runs_ahead(self) -> bool:

@@ -57,6 +57,21 @@ def weights(*shape: int) -> Argument:
     return Argument(name="w", shape=shape, dtype="f32", donated=False)
 
 
+def with_shares(shares: dict[int, float]) -> Executable:
+    """Of whose operations' time those on axes of these lengths take a part."""
+    return Executable(
+        flops=None,
+        bytes_accessed=None,
+        argument_bytes=0,
+        output_bytes=0,
+        alias_bytes=0,
+        temp_bytes=0,
+        custom_calls={},
+        copied_bytes=0,
+        axis_shares=shares,
+    )
+
+
 def compiled(seconds: float) -> tuple[Compile, ...]:
     """The compilation of the step."""
     return (
@@ -194,19 +209,9 @@ def test_what_a_softmax_takes_is_told_by_the_operations_on_its_axis() -> None:
     seen = built(head, DENSE, arguments=(weights(512, 50_000),))
     assert network.check(seen).kind == "ok"
     assert seen.steps is not None
-    compiled = Executable(
-        flops=None,
-        bytes_accessed=None,
-        argument_bytes=0,
-        output_bytes=0,
-        alias_bytes=0,
-        temp_bytes=0,
-        custom_calls={},
-        copied_bytes=0,
-        axis_shares={50_000: 0.9},
-    )
+    executable = with_shares({50_000: 0.9})
     busy = replace(seen.steps, time_ms=10.0, device_busy_ms=10.0)
-    outcome = network.check(replace(seen, executable=compiled, steps=busy))
+    outcome = network.check(replace(seen, executable=executable, steps=busy))
     assert outcome.kind == "issue" and "90% of the device's time" in outcome.summary
     assert outcome.gain is not None
     assert outcome.gain.speedup == pytest.approx(1 / (1 - 0.9 * 0.8))
@@ -218,20 +223,10 @@ def sweeping(share: float, **table: Any) -> Observation:
     fields = {"shape": (400_000, 16), "looked_up": 5_000, "computed": 9, **table}
     seen = built(DENSE, arguments=(weights(*fields["shape"]),))
     assert seen.steps is not None and seen.program is not None
-    compiled = Executable(
-        flops=None,
-        bytes_accessed=None,
-        argument_bytes=0,
-        output_bytes=0,
-        alias_bytes=0,
-        temp_bytes=0,
-        custom_calls={},
-        copied_bytes=0,
-        axis_shares={fields["shape"][0]: share},
-    )
+    executable = with_shares({fields["shape"][0]: share})
     return replace(
         seen,
-        executable=compiled,
+        executable=executable,
         steps=replace(seen.steps, time_ms=10.0, device_busy_ms=10.0),
         program=replace(seen.program, tables=(Table(**fields),)),
     )

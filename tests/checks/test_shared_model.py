@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from perfdoctor.schema.calls import Call, Leaf, StepCalls
 from perfdoctor.schema.fix import Change
 from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.surroundings import Backend, Device
@@ -55,6 +56,21 @@ def test_the_evidence_tells_latency_and_rate() -> None:
 def test_whether_large_calls_gain_by_being_computed_together_a_trial_decides(size: int) -> None:
     outcome = shared_model.check(served(batch_size=size))
     assert outcome.kind == "hint" and outcome.fixes[0].change is not None
+
+
+def test_threads_that_train_on_large_batches_share_nothing() -> None:
+    leaf = Leaf(argument="p", role="state", kind="device", shape=(8,), dtype="float32", bytes=32)
+    call = Call(
+        function="step",
+        leaves=(leaf,),
+        before_ms=0.0,
+        before_cpu_ms=0.0,
+        inside_ms=1.0,
+        inside_cpu_ms=1.0,
+    )
+    calls = StepCalls(calls=(call,), time_ms=2.0, steps=9, threads=16)
+    assert shared_model.check(replace(served(batch_size=64), calls=calls)).kind == "ok"
+    assert shared_model.check(replace(served(batch_size=8), calls=calls)).kind == "hint"
 
 
 def test_threads_that_mostly_sleep_do_not_meet() -> None:

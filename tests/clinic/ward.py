@@ -48,6 +48,10 @@ def summary(rows: Sequence[dict[str, Any]], truths: dict[str, Any]) -> list[str]
     named = sum(row["rank"] is not None for row in faults)
     hints = sum(row["rank"] is None and hinted(row) for row in faults)
     clean = sum(not row["extra"] for row in others)
+    silent = sum(
+        "steps" in row and not row["steps"] and not row["extra"]  # the ward's rows tell no steps
+        for row in others
+    )
     scored = [
         (row, truths[row["case"]]["speedup"])
         for row in faults
@@ -60,7 +64,8 @@ def summary(rows: Sequence[dict[str, Any]], truths: dict[str, Any]) -> list[str]
     return [
         f"faults: the cause first in {first} of {len(faults)}, named in {named}, "
         f"a hint only in {hints}",
-        f"healthy scripts and decoys: no finding on {clean} of {len(others)}",
+        f"healthy scripts and decoys: no finding on {clean} of {len(others)}"
+        + (f", {silent} of them without a verdict" if silent else ""),
         f"other findings beside the cause: {sum(len(row['extra']) for row in faults)}",
         f"gains: off by {percent(off)} in the median of {len(off)}, "
         f"those measured by {percent(measured)} of {len(measured)}",

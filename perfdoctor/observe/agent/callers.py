@@ -7,21 +7,21 @@ from perfdoctor.injection.calls import Function
 from perfdoctor.observe.agent.calls import Probed
 from perfdoctor.observe.agent.timing import Timed
 
-REMADE, FEWEST_REMADE = 8, 3
+MANY, FEWEST = 8, 3
 """Functions of one origin from which on they are taken for one that is jitted anew in each step;
 from the smaller number on, if most of them are called but once."""
 CALLER_SHARE = 0.1
 """A thread that makes fewer calls than this share of the busiest one's is no other caller."""
 
 
-def key_of(function: Function, remade: Collection[Hashable]) -> Hashable:
+def key_of(function: Function, anew: Collection[Hashable]) -> Hashable:
     """What two calls have in common of which one repeats the other: the function, or its origin if
     it is jitted anew in each step.
     """
-    return function.origin if function.origin in remade else function.number
+    return function.origin if function.origin in anew else function.number
 
 
-def remade_of(functions: Sequence[Function]) -> frozenset[Hashable]:
+def jitted_anew(functions: Sequence[Function]) -> frozenset[Hashable]:
     """The origins of functions that are jitted anew in each step; `functions`: call by call."""
     distinct = {each.number: each for each in functions}
     made = Counter(each.origin for each in distinct.values())
@@ -29,7 +29,7 @@ def remade_of(functions: Sequence[Function]) -> frozenset[Hashable]:
     return frozenset(
         origin
         for origin, count in made.items()
-        if count > REMADE or (count >= FEWEST_REMADE and called[origin] < 2 * count)
+        if count > MANY or (count >= FEWEST and called[origin] < 2 * count)
     )
 
 

@@ -117,20 +117,17 @@ class Capturer:
             place = 0
             if not is_same(function, self.probe.keys[0]):
                 return
-        if self._is_small(function, args, kwargs, place):
-            self._begin()
+        if place == 0 and self._is_small(function, args, kwargs):
             return
         self._thread = threading.get_ident()
         self._calls.append(self._saved(function, args, kwargs, place))
         if len(self._calls) == len(self.probe.keys):
             self.capture = self._finished()
 
-    def _is_small(
-        self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], place: int
-    ) -> bool:
-        """Whether a call is of less than usual, and a larger one may come."""
+    def _is_small(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether a step's first call takes less than usual, and a larger one may come."""
         leaves = self.jax.tree_util.tree_leaves(dynamic(function, args, kwargs))
-        is_small = elements_in(leaves) < self.probe.sizes[place]
+        is_small = elements_in(leaves) < self.probe.usual_size
         is_small &= self._small < SMALL and time.monotonic() - self._began_s < SMALL_S
         self._small += is_small
         return is_small

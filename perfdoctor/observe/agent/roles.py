@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, median
 
-from perfdoctor.observe.agent.callers import by_caller, key_of, remade_of
+from perfdoctor.observe.agent.callers import by_caller, jitted_anew, key_of
 from perfdoctor.observe.agent.calls import Probed, Prober, Token
 from perfdoctor.observe.agent.form import Form
 from perfdoctor.observe.agent.periods import instances_of, period_of, repeats
@@ -32,8 +32,8 @@ class Probe:
     """What each call's function is known again by."""
     thread: int
     """Which makes them."""
-    sizes: tuple[int, ...] = ()
-    """The elements in the arguments of each call, as large as they usually get."""
+    usual_size: int
+    """The elements in the arguments of a step's first call, as large as they usually get."""
 
 
 def step_of(timer: Timer, prober: Prober) -> tuple[Span, Probe] | None:
@@ -94,9 +94,9 @@ def probe_of(
     if not callers:
         return None
     main: list[Probed] = sorted(callers[0], key=lambda each: each.begin_ns)  # type: ignore[arg-type]
-    remade = remade_of([call.function for call in main])
+    anew = jitted_anew([call.function for call in main])
     gaps = [0.0] + [float(b.begin_ns - a.end_ns) for a, b in pairwise(main)]
-    sequence = [key_of(call.function, remade) for call in main]
+    sequence = [key_of(call.function, anew) for call in main]
     period = period or period_of(sequence)
     if period is None or not repeats(sequence, period):
         return None
@@ -109,10 +109,8 @@ def probe_of(
     ]
     found = with_remade(found, [main[starts[-1] + slot] for slot in range(period)], prober)
     keys = tuple(sequence[starts[-1] + slot] for slot in range(period))
-    sizes = tuple(
-        usual_size([main[start + slot].size for start in starts]) for slot in range(period)
-    )
-    return Probe(tuple(found), keys, main[0].thread, sizes)
+    size = usual_size([main[start].size for start in starts])
+    return Probe(tuple(found), keys, main[0].thread, size)
 
 
 def call_of(
@@ -142,7 +140,7 @@ def call_of(
         before_ms=mean_ms([after.begin_ns - before.end_ns for before, after in fair]),
         before_cpu_ms=mean_ms([after.begin_cpu_ns - before.end_cpu_ns for before, after in fair]),
         inside_ms=mean_ms([main[place].end_ns - main[place].begin_ns for place in places]),
-        inside_cpu_ms=mean_ms(usual([main[place].inside_cpu_ns for place in places])),
+        inside_cpu_ms=mean_ms(without_outliers([main[place].inside_cpu_ns for place in places])),
     )
 
 
@@ -168,9 +166,10 @@ def usual_gaps(gaps: Sequence[tuple[Probed, Probed]]) -> list[tuple[Probed, Prob
     return fair[cut : len(fair) - cut]
 
 
-def usual(values_ns: Sequence[int]) -> list[int]:
+def without_outliers(values_ns: Sequence[int]) -> list[int]:
     """Without what is far above the median: some of the calls may compile."""
-    return [each for each in values_ns if each <= OUTLYING * median(values_ns)]
+    most_ns = OUTLYING * median(values_ns)
+    return [each for each in values_ns if each <= most_ns]
 
 
 def mean_ms(values_ns: Sequence[float]) -> float:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from perfdoctor.observe.agent.callers import by_caller, key_of, outermost, remade_of
+from perfdoctor.observe.agent.callers import by_caller, jitted_anew, key_of, outermost
 from perfdoctor.observe.agent.periods import period_of
 from perfdoctor.observe.agent.timing import Timed
 
@@ -44,9 +44,9 @@ def span_of(
     callers = [outermost(each) for each in by_caller(calls)]  # type: ignore[arg-type]
     if not callers:
         return None
-    remade = remade_of([call.function for call in calls])
+    anew = jitted_anew([call.function for call in calls])
     main = callers[0]
-    sequence = [key_of(call.function, remade) for call in main]
+    sequence = [key_of(call.function, anew) for call in main]
     period = period_of(sequence)
     if period is None:
         return None

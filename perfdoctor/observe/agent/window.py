@@ -39,7 +39,8 @@ WINDOW_STEPS, LONGEST_WINDOW_S = 8, 12.0
 """Steps that a window is to hold, where these take long, as far as it gets no longer than so many
 seconds."""
 SLOWED = 3.0
-"""The factor by which a trace of many events makes steps longer."""
+"""The factor by which a trace of many events may make steps longer (1 to 4.3 in the fourth round of
+tests/clinic/fresh)."""
 
 
 class WindowTracer:

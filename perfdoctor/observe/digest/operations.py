@@ -21,6 +21,13 @@ def inside(operation: Any) -> Iterator[Any]:
                 yield inner.operation
 
 
+def below(operation: Any) -> Iterator[Any]:
+    """All operations inside one, and inside those."""
+    for inner in inside(operation):
+        yield inner
+        yield from below(inner)
+
+
 def last(region: Any) -> Any:
     """The operation that ends a region: it says what the region returns."""
     operations = region.blocks[0].operations

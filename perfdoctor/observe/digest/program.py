@@ -12,7 +12,7 @@ from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
 
 from perfdoctor.observe.digest.executable import module_name
 from perfdoctor.observe.digest.layers import walk
-from perfdoctor.observe.digest.operations import inside
+from perfdoctor.observe.digest.operations import below
 from perfdoctor.observe.digest.places import Code
 from perfdoctor.observe.digest.tables import tables_of
 from perfdoctor.schema.program import Argument, Program, bytes_of
@@ -99,35 +99,28 @@ def parse(text: str, function: str, code: Code | None = None) -> Program:
         )
 
 
-def count(operation: Any, operations: Counter[str], elements: Counter[str]) -> None:
-    """Add the operations below this one, and how many elements they compute."""
-    for region in operation.regions:
-        for block in region.blocks:
-            for inner in block.operations:
-                inner = inner.operation
-                operations[inner.name] += 1
-                for result in inner.results:
-                    if isinstance(result.type, ir.RankedTensorType):
-                        shape, dtype = shape_and_dtype(result.type)
-                        parts = COMPLEX.fullmatch(dtype)  # a complex number is two real ones
-                        elements[parts[1] if parts else dtype] += math.prod(shape) * (
-                            2 if parts else 1
-                        )
-                count(inner, operations, elements)
+def count(module: Any, operations: Counter[str], elements: Counter[str]) -> None:
+    """Add a module's operations, and how many elements they compute."""
+    for inner in below(module):
+        operations[inner.name] += 1
+        for result in inner.results:
+            if isinstance(result.type, ir.RankedTensorType):
+                shape, dtype = shape_and_dtype(result.type)
+                parts = COMPLEX.fullmatch(dtype)  # a complex number is two real ones
+                kind, times = (parts[1], 2) if parts else (dtype, 1)
+                elements[kind] += times * math.prod(shape)
 
 
-def constant_bytes(operation: Any) -> int:
+def constant_bytes(module: Any) -> int:
     """The bytes of the arrays that stand in the program as constants; splats and scalars take no
     space.
     """
-    total = 0
-    for inner in inside(operation):
-        if inner.name == "stablehlo.constant":
-            shape, dtype = shape_and_dtype(inner.results[0].type)
-            if not is_splat(inner):
-                total += bytes_of(dtype, shape)
-        total += constant_bytes(inner)
-    return total
+    return sum(
+        bytes_of(dtype, shape)
+        for inner in below(module)
+        if inner.name == "stablehlo.constant" and not is_splat(inner)
+        for shape, dtype in [shape_and_dtype(inner.results[0].type)]
+    )
 
 
 def is_splat(constant: Any) -> bool:

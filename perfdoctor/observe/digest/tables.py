@@ -1,11 +1,11 @@
 """Tables of which a step looks up rows, and whether it works on all of them besides."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from perfdoctor.observe.digest.operations import inside, sizes
+from perfdoctor.observe.digest.operations import below, sizes
 from perfdoctor.schema.program import Argument, Table
 
 ARITHMETIC = frozenset(
@@ -18,7 +18,7 @@ def tables_of(module: Any, arguments: Sequence[Argument]) -> tuple[Table, ...]:
     """The arguments of which rows are looked up, each shape once."""
     looked_up: Counter[tuple[int, ...]] = Counter()
     computed: Counter[tuple[int, ...]] = Counter()
-    for operation in everything(module):
+    for operation in below(module):
         if operation.name == "stablehlo.gather":
             looked_up[shape_of(operation.operands[0])] += rows_read(operation)
         elif operation.name in ARITHMETIC:
@@ -29,13 +29,6 @@ def tables_of(module: Any, arguments: Sequence[Argument]) -> tuple[Table, ...]:
         for shape in shapes
         if looked_up[shape]
     )
-
-
-def everything(operation: Any) -> Iterator[Any]:
-    """All operations below this one."""
-    for inner in inside(operation):
-        yield inner
-        yield from everything(inner)
 
 
 def rows_read(gather: Any) -> int:

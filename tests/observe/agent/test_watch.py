@@ -443,6 +443,31 @@ def test_the_observer_that_the_projects_own_gate_measures_never_opens_its_window
     assert len(glances_s) == 1
 
 
+@pytest.mark.parametrize(
+    ("asked_s", "steady", "window_s", "usual"),
+    [(0.5, True, 0.5, True), (0.5, False, 1.0, True), (3.0, True, 3.0, False)],
+)
+def test_only_a_length_that_was_asked_for_spares_a_trace_its_budget(
+    asked_s: float,
+    steady: bool,
+    window_s: float,
+    usual: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[Any] = []
+
+    def trace(number: int, length_s: float, *, usual: bool, **others: Any) -> bool:
+        seen.append((length_s, usual))
+        return False
+
+    watcher = Watcher(tmp_path, steady_within_s=1.0, window_s=0.5)
+    watcher.windows = SimpleNamespace(trace=trace)  # type: ignore[assignment]
+    monkeypatch.setattr(watch, "is_steady", lambda compilation: steady)
+    watcher._trace_window(1, asked_s)
+    assert seen == [(window_s, usual)]
+
+
 @pytest.mark.parametrize(("text", "answer"), [("0.5", (0.5, False)), ("12.0 known", (12.0, True))])
 def test_the_doctors_answer_is_understood(
     text: str, answer: tuple[float, bool], tmp_path: Path
