@@ -141,7 +141,7 @@ def replayed(
         else:
             alone = replay.told(observation, deadline)
             why = why_unfaithful(alone)
-            ways.append(way_of(replay, alone))
+            ways += [replay.at_rest(), way_of(replay, alone)]
     except WorkerEnded as error:
         why = str(error)
     missing = dict(observation.not_measured) | ({"alone": why} if why else {})

@@ -24,14 +24,16 @@ def workers(observation: Observation) -> list[Reason]:
 
 
 def restless(observation: Observation) -> list[Reason]:
-    """Threads and processes of the program that take what they get of the cores, whatever the step
-    does; what the step would take without them is the most that resting can gain.
+    """Threads and processes of the program that take what they get of the cores, or of Python's
+    interpreter, whatever the step does; what the step would take without them is the most that
+    resting can gain.
     """
     calls, steps, cores = observation.calls, observation.steps, observation.host.usable_cores
     if calls is None or steps is None:
         return []
     found = calls.free_running(steps.etl_ms)
-    if len(found) < cores:
+    holding = any(each.holds_interpreter for each in found)
+    if not holding and sum(each.cores for each in found) + 1 <= cores:
         return []
     fix = Fix(
         summary="let what works beside the step rest when it is ahead, and have less of it",
@@ -42,4 +44,6 @@ def restless(observation: Observation) -> list[Reason]:
     kind = " and ".join(sorted(kinds, reverse=True))
     names = ", ".join(sorted(each.name for each in found)[:FEW])
     names += ", …" if len(found) > FEW else ""
-    return [(f"{len(found)} {kind} of the program never rest, on {cores:g} cores: {names}", fix)]
+    effect = ", and hold Python's interpreter" if holding else f", on {cores:g} cores"
+    text = f"{len(found)} {kind} of the program work on while the step stands still{effect}"
+    return [(f"{text}: {names}", fix)]

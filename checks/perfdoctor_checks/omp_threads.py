@@ -16,8 +16,9 @@ How it is measured
 ------------------
 Threads by name (`tf_XLAEigen` is XLA's pool), pools by threadpoolctl, and how often a thread had to
 leave its core though it could have gone on. `OMP_NUM_THREADS` does not change XLA's pool; `NPROC`
-and the affinity do. A trial measures what fewer threads gain. A thread that ran or waited for a
-core nearly all the time never rests; the step is replayed with and without such ones beside it.
+and the affinity do. A trial measures what fewer threads gain. The thread that makes the steps is
+held up once, for a second or two: what works on all the time never rests, and what loads for the
+step does once it is ahead. The step is replayed without those that never rest.
 
 How to fix
 ----------

@@ -1,13 +1,10 @@
-"""What the host does beside a step: as it was observed, and without what a fix takes away."""
+"""What the host does beside a step, as it was observed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import msgspec
-
 from perfdoctor.schema.calls import Restless, StepCalls
-from perfdoctor.schema.capture import NO_CALLBACKS, Conditions, Replayed, growth
-from perfdoctor.schema.fix import Scalar
+from perfdoctor.schema.capture import NO_CALLBACKS, Conditions, Replayed
 from perfdoctor.schema.steps import Steps
 
 LEAST_MS = 1e-6
@@ -83,14 +80,15 @@ def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program:
         waits=waits,
         threads_ms=max(0.0, calls.threads_cpu_ms - cpu_ms(free, of_processes=False) - idle_ms),
         children_ms=max(0.0, calls.children_cpu_ms - cpu_ms(free, of_processes=True)),
-        restless=len(free),
+        restless=round(sum(each.cores for each in free if not each.holds_interpreter)),
+        restless_threads=sum(each.holds_interpreter for each in free),
         callers=calls.threads,
     )
     return Host(
         as_observed=as_observed,
         loading_share=loading_share(calls, steps, collecting_ms)
         * max(0.0, between_ms)
-        / max(work_ms(as_observed), LEAST_MS),
+        / max(as_observed.work_ms, LEAST_MS),
         collecting_ms=collecting_ms,
         rare_ms=rare_ms,
         rarely_collecting_ms=rarely_collecting_ms,
@@ -145,106 +143,3 @@ def loading_share(calls: StepCalls, steps: Steps | None, collecting_ms: float = 
         waited_ms = min(steps.wait_ms, max(0.0, before_ms - work_ms))
         own_ms = min(own_ms, before_ms - waited_ms - slowed * collecting_ms)
     return min(1.0, max(0.0, steps.etl_ms / own_ms)) if own_ms > 0 else 0.0
-
-
-def changed(host: Host, change: dict[str, Scalar]) -> Conditions:
-    """The conditions with what a fix changes about the step; see `Change.step`."""
-    conditions = host.as_observed
-    for name, value in change.items():
-        if name == "loading":
-            conditions = loading_elsewhere(conditions, host.loading_share, str(value))
-        elif name == "waits":
-            conditions = waiting_less(conditions, host.reading_ms, float(value or 0.0))
-        elif name == "collecting":
-            conditions = less_work(conditions, host.collecting_ms)
-        elif name == "handling":
-            conditions = only(conditions, host.loading_share)
-        elif name == "program" and value == "together":
-            conditions = by_one_thread(conditions)
-        elif name == "program":
-            conditions = with_program(conditions, str(value), host.loading_share)
-        elif name == "compiled":
-            continue  # a replayed program is; see `rare_ms`
-        else:
-            conditions = msgspec.convert(
-                {**msgspec.to_builtins(conditions), name: value}, Conditions
-            )
-    return conditions
-
-
-def rare_ms(host: Host, change: dict[str, Scalar]) -> float:
-    """What is left of what is done now and then: collections are the most of it, if it is that, and
-    nothing is compiled but once.
-    """
-    spared_ms = host.rarely_collecting_ms if "collecting" in change else 0.0
-    spared_ms += host.compiling_ms if "compiled" in change else 0.0
-    return max(0.0, host.rare_ms - spared_ms)
-
-
-def with_program(conditions: Conditions, program: str, loading_share: float) -> Conditions:
-    """Larger batches take longer to load, by as much as they are larger."""
-    times = 1 + loading_share * (growth(program) - 1)
-    return msgspec.structs.replace(
-        conditions,
-        program=program,
-        spin_ms=tuple(times * each for each in conditions.spin_ms),
-        sleep_ms=tuple(times * each for each in conditions.sleep_ms),
-        overlap_ms=times * conditions.overlap_ms,
-    )
-
-
-def by_one_thread(conditions: Conditions) -> Conditions:
-    """The requests of all threads in one call; what the threads do besides stays to be done."""
-    return msgspec.structs.replace(
-        conditions,
-        program="together",
-        spin_ms=tuple(conditions.callers * each for each in conditions.spin_ms),
-        sleep_ms=(),
-        callers=1,
-    )
-
-
-def loading_elsewhere(conditions: Conditions, share: float, where: str) -> Conditions:
-    """`where`: thread, process, or nowhere, for what is loaded and prepared once for all."""
-    moved_ms = share * work_ms(conditions)
-    left = 1 - share
-    return msgspec.structs.replace(
-        only(conditions, left),
-        threads_ms=(conditions.threads_ms if where != "nowhere" else left * conditions.threads_ms)
-        + (moved_ms if where == "thread" else 0.0),
-        children_ms=(conditions.children_ms if where != "nowhere" else 0.0)
-        + (moved_ms if where == "process" else 0.0),
-    )
-
-
-def only(conditions: Conditions, share: float) -> Conditions:
-    """Of what the calling thread does, and of what it sleeps, this share is left."""
-    return msgspec.structs.replace(
-        conditions,
-        spin_ms=tuple(share * each for each in conditions.spin_ms),
-        sleep_ms=tuple(share * each for each in conditions.sleep_ms),
-        overlap_ms=share * conditions.overlap_ms,
-    )
-
-
-def waiting_less(conditions: Conditions, reading_ms: float, waits: float) -> Conditions:
-    """Results are read in so many of the steps, and worked on."""
-    left = min(1.0, waits / conditions.waits) if conditions.waits > 0 else 1.0
-    conditions = less_work(conditions, (1 - left) * reading_ms)
-    return msgspec.structs.replace(conditions, waits=waits)
-
-
-def work_ms(conditions: Conditions) -> float:
-    """The host's own work in a step."""
-    return sum(conditions.spin_ms) + conditions.overlap_ms
-
-
-def less_work(conditions: Conditions, saved_ms: float) -> Conditions:
-    """The conditions with so much less of the host's own work, wherever in the step it is done."""
-    whole_ms = work_ms(conditions)
-    left = max(0.0, 1 - saved_ms / whole_ms) if whole_ms > 0 else 1.0
-    return msgspec.structs.replace(
-        conditions,
-        spin_ms=tuple(left * each for each in conditions.spin_ms),
-        overlap_ms=left * conditions.overlap_ms,
-    )

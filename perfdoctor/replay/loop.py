@@ -98,6 +98,7 @@ class Loop:
                 stack.enter_context(process_beside(self._conditions.children_ms)),
             ]
             stack.enter_context(restless_beside(self._conditions.restless))
+            stack.enter_context(restless_threads(self._conditions.restless_threads))
             tell = [tell for tell in beside if tell is not None]
             begin = time.perf_counter()
             if callers == 1:
@@ -218,3 +219,23 @@ def restless_beside(count: int) -> Iterator[None]:
             worker = stack.enter_context(subprocess.Popen(command, stdin=subprocess.DEVNULL))
             stack.callback(worker.kill)
         yield
+
+
+@contextmanager
+def restless_threads(count: int) -> Iterator[None]:
+    """So many threads that never rest, and hold the interpreter for as long as it lets them."""
+    over: list[bool] = []
+
+    def work() -> None:
+        while not over:
+            pass
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        over.append(True)
+        for thread in threads:
+            thread.join()

@@ -13,9 +13,19 @@ from typing import Literal, Self
 import msgspec
 
 from perfdoctor.processes import ProcessGroups
-from perfdoctor.replay.conditions import alone, changed, compiles, host_of, rare_ms
+from perfdoctor.replay.changes import changed, rare_ms
+from perfdoctor.replay.conditions import alone, compiles, host_of
 from perfdoctor.replay.fidelity import NEAR, emulation_error, observed_ms, why_unfaithful
 from perfdoctor.replay.process import OF_THE_PROCESS, Quiet, ReplayProcess
+from perfdoctor.replay.slices import (
+    AGAIN_ROUNDS,
+    FIRST_ROUNDS,
+    PAIR_S,
+    SLICE_S,
+    a_step_ms,
+    slice_s,
+)
+from perfdoctor.replay.whole import told_of_whole, way_of_whole
 from perfdoctor.schema.calls import Alone, Eager
 from perfdoctor.schema.capture import (
     AS_IT_IS,
@@ -31,18 +41,8 @@ from perfdoctor.schema.fix import Change
 from perfdoctor.schema.observation import Observation
 from perfdoctor.trials.change import merged
 from perfdoctor.trials.live import WorkerEnded
-from perfdoctor.trials.pair import OWN_SLICE_STEPS, enough
+from perfdoctor.trials.pair import enough
 from perfdoctor.trials.way import Play, Way
-
-SLICE_S, LONGEST_SLICE_S = 0.2, 3.0
-"""Seconds of a slice of a replay. Both variants run in one process, or in two of which only one has
-something to do."""
-FIRST_ROUNDS, AGAIN_ROUNDS = 5, 15
-"""Rounds by which it is told what the step takes alone, and emulated; where that is far from what
-was observed, it is timed for more of them."""
-PAIR_S = 5.0
-"""What it takes to compare a step with a changed one: compiling it, and slices. Measured on 2 cores
-with scripts of tests/clinic: 2 to 4 s."""
 
 
 @dataclass(frozen=True)
@@ -84,35 +84,13 @@ class Replay:
         self._stack.close()
 
     def whole(self, observation: Observation) -> Way | None:
-        """How it is measured what jitting the function as a whole gains that dispatches its
-        operations; None if there is none, or it could not be saved. What the main thread does
-        beside its calls it does then while the device computes.
-        """
-        eager = observation.eager
-        if eager is None or not eager.is_saved:
-            return None
-        took_ms = eager.call_ms / eager.share
-        conditions = Conditions(spin_ms=(took_ms - eager.call_ms,))
-
-        def play(_: Change, until: float) -> list[float]:
-            with self._whole() as process:
-                seconds = slice_s(process.run(conditions, SLICE_S, until))
-                ratios: list[float] = []
-                while not enough(ratios, until):
-                    jitted_ms = a_step_ms(process.run(conditions, seconds, until))
-                    ratios.append(math.log(took_ms / jitted_ms))
-            return ratios
-
-        return Way(play, lambda change: "jitted" in change.step, "replayed", None, pair_s=PAIR_S)
+        """How it is measured what jitting the function gains that dispatches its operations."""
+        return way_of_whole(observation.eager, self._whole)
 
     def told_of_whole(self, eager: Eager, until: float) -> Alone:
         """What the function that dispatches its operations takes as one program; WorkerEnded."""
         self._say(f"running {eager.function} as one program")
-        with self._whole() as process:
-            seconds = slice_s(process.run(Conditions(), SLICE_S, until))
-            found = [process.run(Conditions(), seconds, until) for _ in range(FIRST_ROUNDS)]
-        alone_ms = median(map(a_step_ms, found))
-        return Alone(alone_ms=alone_ms, emulated_ms=None, observed_ms=eager.call_ms)
+        return told_of_whole(eager, self._whole, until)
 
     def _whole(self) -> ReplayProcess:
         folder = self._folder / WHOLE
@@ -163,7 +141,8 @@ class Replay:
         with ExitStack() as stack:
             before = self._side(base or Change(), self._base, stack)
             after = self._side(merged([base, change]) if base else change, before.process, stack)
-            is_observed = base is None and self._alone.emulated_ms is None
+            is_unlike = self._alone.emulated_ms is None or "restless" in change.step
+            is_observed = base is None and is_unlike
             sides = [after] if is_observed else [before, after]
             seconds = max(slice_s(side.run(SLICE_S, until)) for side in sides)
             ratios: list[float] = []
@@ -180,6 +159,22 @@ class Replay:
     def after(self, base: Change) -> Play:
         """Measures changes with another one made on both sides."""
         return partial(self.play, base=base)
+
+    def at_rest(self) -> Way | None:
+        """How it is measured what a step gains if nobody works on beside it; None if nobody does.
+        What those take of the cores and of the interpreter no replay takes quite alike, so the step
+        without them is compared with the observed one.
+        """
+        beside = self._host.as_observed
+        if not beside.restless and not beside.restless_threads:
+            return None
+        basis: Literal["replayed", "estimated"]
+        basis = "estimated" if why_unfaithful(self._alone) else "replayed"
+
+        def can(change: Change) -> bool:
+            return "restless" in change.step and self.can(change)
+
+        return Way(self.play, can, basis, None, self.after, PAIR_S)
 
     def _side(self, change: Change, process: ReplayProcess, stack: ExitStack) -> Side:
         """The step with a change; in another process than `process` only where it takes one."""
@@ -230,13 +225,3 @@ def way_of(replay: Replay, alone: Alone) -> Way | None:
         return None
     basis: Literal["replayed", "estimated"] = "estimated" if why_unfaithful(alone) else "replayed"
     return Way(replay.play, replay.can, basis, error, replay.after, PAIR_S)
-
-
-def a_step_ms(ran: Replayed) -> float:
-    """What a step took."""
-    return ran.wall_s / ran.steps * 1e3
-
-
-def slice_s(ran: Replayed) -> float:
-    """How long slices are to be, by a first one, that each holds some steps."""
-    return min(LONGEST_SLICE_S, max(SLICE_S, OWN_SLICE_STEPS * ran.wall_s / ran.steps))

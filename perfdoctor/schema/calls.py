@@ -85,14 +85,19 @@ class Call(Struct, frozen=True, kw_only=True):
 
 
 class Restless(Struct, frozen=True, kw_only=True):
-    """A thread or process of the program beside the one that makes the step's calls, that ran or
-    waited for a core nearly all the time."""
+    """A thread or process of the program beside the one that makes the step's calls, that worked on
+    while the step stood still."""
 
     name: str
     """A thread's, as Python knows it: Thread-3 (work); a process's command."""
     is_process: bool
     cpu_ms: float
-    """Processor time."""
+    """Processor time a step, while steps are made."""
+    cores: float = 1.0
+    """Cores that it took or waited for while the step stood still; with a thread's part of what
+    BLAS's threads took."""
+    holds_interpreter: bool = False
+    """Whether other threads had to wait until it gave Python's interpreter back."""
 
 
 class StepCalls(Struct, frozen=True, kw_only=True):
@@ -133,7 +138,9 @@ class StepCalls(Struct, frozen=True, kw_only=True):
         """Threads and processes that never rest, where the step does not wait for what they do;
         `etl_ms`: what the main thread takes to load a batch, or to get one that is loaded.
         """
-        return self.restless if etl_ms < LITTLE * self.time_ms else ()
+        blocked_ms = sum(call.before_ms - call.before_cpu_ms for call in self.calls)
+        waited_ms = min(etl_ms, blocked_ms - self.delayed_ms)
+        return self.restless if waited_ms < LITTLE * self.time_ms else ()
 
     @property
     def carries_state(self) -> bool:

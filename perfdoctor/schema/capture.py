@@ -114,7 +114,10 @@ class Conditions(Struct, frozen=True, kw_only=True):
     children_ms: float = 0.0
     """Processor time of other processes."""
     restless: int = 0
-    """Threads and processes that take what they get of a core, whatever the step does."""
+    """Processes that take what they get of a core, whatever the step does; and threads that leave
+    the interpreter to others meanwhile."""
+    restless_threads: int = 0
+    """Threads that do so, and hold it."""
     resident: Literal["as-it-is", "state", "all"] = "as-it-is"
     """What of the script's host arrays lies on the device instead: nothing; its state and its
     constants; the new data of each step, too."""
@@ -122,6 +125,11 @@ class Conditions(Struct, frozen=True, kw_only=True):
     """Whether the state is donated; None: as in the script."""
     callers: int = 1
     """Threads that make the calls."""
+
+    @property
+    def work_ms(self) -> float:
+        """The host's own work in a step."""
+        return sum(self.spin_ms) + self.overlap_ms
 
 
 class Order(Struct, frozen=True, kw_only=True):

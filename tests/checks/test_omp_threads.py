@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from perfdoctor.schema.calls import Restless, StepCalls
+from perfdoctor.schema.calls import Call, Restless, StepCalls
 from perfdoctor.schema.fix import Change
 from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.run import Pool, Threads
@@ -190,16 +190,33 @@ def test_threads_that_all_call_blas_are_a_hint() -> None:
 
 
 def beside(
-    count: int, etl_ms: float = 0.0, *, is_process: bool = False, cores: float = 2.0
+    count: int,
+    etl_ms: float = 0.0,
+    *,
+    is_process: bool = False,
+    cores: float = 2.0,
+    holds: bool = False,
 ) -> Observation:
-    """The healthy run, as if so many threads never rested beside a step of 10 ms."""
+    """The healthy run, as if so many threads never rested beside a step of 10 ms, of which it waits
+    half for something.
+    """
     seen = running(cores=cores)
     assert seen.steps is not None
     restless = tuple(
-        Restless(name=f"Thread-{n} (work)", is_process=is_process, cpu_ms=3.0)
+        Restless(
+            name=f"Thread-{n} (work)", is_process=is_process, cpu_ms=3.0, holds_interpreter=holds
+        )
         for n in range(1, count + 1)
     )
-    calls = StepCalls(calls=(), time_ms=10.0, steps=50, restless=restless)
+    call = Call(
+        function="step",
+        leaves=(),
+        before_ms=5.0,
+        before_cpu_ms=0.0,
+        inside_ms=1.0,
+        inside_cpu_ms=1.0,
+    )
+    calls = StepCalls(calls=(call,), time_ms=10.0, steps=50, restless=restless)
     return replace(seen, calls=calls, steps=replace(seen.steps, time_ms=10.0, etl_ms=etl_ms))
 
 
@@ -208,10 +225,16 @@ def test_threads_that_never_rest_are_a_hint_that_a_replay_proves() -> None:
     outcome = omp_threads.check(seen)
     assert_sound(outcome, seen)
     names = "Thread-1 (work), Thread-2 (work), Thread-3 (work), …"
-    assert outcome.summary == f"4 threads of the program never rest, on 2 cores: {names}"
+    doing = "work on while the step stands still, on 2 cores"
+    assert outcome.summary == f"4 threads of the program {doing}: {names}"
     change = outcome.fixes[0].change
     assert change is not None and change.step == {"restless": 0} and change.is_bound
     assert "2 processes of the program" in omp_threads.check(beside(2, is_process=True)).summary
+
+
+def test_a_thread_that_holds_the_interpreter_needs_no_more_of_the_cores_than_one() -> None:
+    outcome = omp_threads.check(beside(1, cores=8.0, holds=True))
+    assert outcome.kind == "hint" and "hold Python's interpreter" in outcome.summary
 
 
 def test_threads_that_leave_cores_are_none_and_neither_are_those_that_load() -> None:

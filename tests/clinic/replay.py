@@ -29,7 +29,8 @@ from perfdoctor.observe.session import observe
 from perfdoctor.processes import ProcessGroups
 from perfdoctor.replay.conditions import alone
 from perfdoctor.replay.process import ReplayProcess
-from perfdoctor.replay.replay import Replay, a_step_ms
+from perfdoctor.replay.replay import Replay
+from perfdoctor.replay.slices import a_step_ms
 from perfdoctor.schema.calls import Leaf, StepCalls
 from perfdoctor.schema.capture import AS_IT_IS, MANIFEST, Capture
 from perfdoctor.schema.fix import Change

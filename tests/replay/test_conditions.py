@@ -1,19 +1,16 @@
-"""What the host does beside a step, from what was observed, and without what a fix takes away."""
+"""What the host does beside a step, from what was observed."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from perfdoctor.replay.changes import changed, rare_ms
 from perfdoctor.replay.conditions import (
     Host,
     alone,
-    changed,
     host_of,
-    less_work,
-    loading_elsewhere,
     loading_share,
-    rare_ms,
     waiting_share,
 )
 from perfdoctor.schema.calls import Call, Restless, StepCalls
@@ -22,14 +19,6 @@ from perfdoctor.schema.steps import Steps
 
 times = st.floats(0, 1e3)
 shares = st.floats(0, 1)
-work = st.builds(
-    Conditions,
-    spin_ms=st.lists(times, min_size=1, max_size=3).map(tuple),
-    sleep_ms=st.lists(times, min_size=1, max_size=3).map(tuple),
-    overlap_ms=times,
-    threads_ms=times,
-    children_ms=times,
-)
 
 
 def call(before_ms: float, before_cpu_ms: float) -> Call:
@@ -81,11 +70,6 @@ def told(calls: StepCalls, seen: Steps | None = None, alone_ms: float = 4.0) -> 
     """What is replayed as it was observed."""
     by_itself = Replayed(steps=1, wall_s=alone_ms / 1e3, waited_ms=alone_ms)
     return host_of(calls, seen, by_itself, AS_IT_IS).as_observed
-
-
-def whole_ms(conditions: Conditions) -> float:
-    """All work of the calling thread."""
-    return sum(conditions.spin_ms) + conditions.overlap_ms
 
 
 def test_a_step_alone_has_nothing_beside_it() -> None:
@@ -223,99 +207,42 @@ def test_a_wait_inside_of_a_call_is_none_between_calls() -> None:
     assert loading_share(observed(call(2.0, 2.0)), steps(etl_ms=1.0)) == pytest.approx(0.5)
 
 
-WORK = Conditions(
-    spin_ms=(2.0, 4.0), sleep_ms=(8.0,), overlap_ms=2.0, threads_ms=1.0, children_ms=1.0
-)
-HOST = Host(as_observed=WORK, loading_share=0.5, collecting_ms=4.0)
-
-
-def test_loading_moves_to_a_thread() -> None:
-    found = changed(HOST, {"loading": "thread"})
-    assert (found.spin_ms, found.sleep_ms, found.overlap_ms) == ((1.0, 2.0), (4.0,), 1.0)
-    assert (found.threads_ms, found.children_ms) == (5.0, 1.0)
-
-
-def test_loading_moves_to_a_process() -> None:
-    found = changed(HOST, {"loading": "process"})
-    assert (found.spin_ms, found.sleep_ms, found.overlap_ms) == ((1.0, 2.0), (4.0,), 1.0)
-    assert (found.threads_ms, found.children_ms) == (1.0, 5.0)
-
-
-def test_loading_that_is_done_once_for_all_is_nobodys_work() -> None:
-    found = changed(HOST, {"loading": "nowhere"})
-    assert (whole_ms(found), found.threads_ms, found.children_ms) == (4.0, 0.5, 0.0)
-
-
-def test_a_host_that_only_loads_does_nothing_else_and_sleeps_for_nothing_else() -> None:
-    found = changed(HOST, {"handling": 0})
-    assert (found.spin_ms, found.sleep_ms, found.overlap_ms) == ((1.0, 2.0), (4.0,), 1.0)
-    assert (found.threads_ms, found.children_ms) == (1.0, 1.0)
-
-
 RESTLESS = (
-    Restless(name="Thread-1 (work)", is_process=False, cpu_ms=3.0),
-    Restless(name="python 7", is_process=True, cpu_ms=2.0),
+    Restless(name="Thread-1 (work)", is_process=False, cpu_ms=3.0, cores=0.6),
+    Restless(name="python 7", is_process=True, cpu_ms=2.0, cores=1.1),
 )
 
 
-def beside_restless_ones() -> StepCalls:
+def beside_restless_ones(*restless: Restless) -> StepCalls:
     return structs.replace(
         observed(call(6.0, 1.0)),
-        restless=RESTLESS,
+        restless=restless,
         threads_cpu_ms=4.0,
         children_cpu_ms=2.0,
     )
 
 
 def test_what_never_rests_is_beside_whatever_the_step_does() -> None:
-    found = told(beside_restless_ones(), steps())
-    assert (found.restless, found.threads_ms, found.children_ms) == (2, 1.0, 0.0)
+    found = told(beside_restless_ones(*RESTLESS), steps())
+    assert (found.restless, found.restless_threads) == (2, 0)  # of 1.7 cores
+    assert (found.threads_ms, found.children_ms) == (1.0, 0.0)
     assert found.sleep_ms == (0.0,)  # the host waits for its turn
     without = changed(Host(found, 0.0, 0.0), {"restless": 0})
     assert without == structs.replace(found, restless=0)
 
 
+def test_threads_that_hold_the_interpreter_hold_it_in_the_replay() -> None:
+    holding = structs.replace(RESTLESS[0], holds_interpreter=True)
+    found = told(beside_restless_ones(holding, RESTLESS[1]), steps())
+    assert (found.restless, found.restless_threads) == (1, 1)
+    without = changed(Host(found, 0.0, 0.0), {"restless": 0})
+    assert (without.restless, without.restless_threads) == (0, 0)
+
+
 def test_what_the_step_waits_for_is_work_of_the_steps_though_it_never_rests() -> None:
-    found = told(beside_restless_ones(), steps(etl_ms=5.0))
+    found = told(beside_restless_ones(*RESTLESS), steps(etl_ms=5.0))
     assert (found.restless, found.children_ms) == (0, 2.0)
     assert found.sleep_ms == (5.0,)
-
-
-def test_without_collections_so_much_less_is_done() -> None:
-    assert whole_ms(changed(HOST, {"collecting": 0})) == pytest.approx(4.0)
-
-
-def test_no_more_is_saved_than_there_is() -> None:
-    assert whole_ms(less_work(WORK, 100.0)) == 0.0
-    assert less_work(Conditions(), 1.0) == Conditions()
-
-
-def test_several_changes_are_made_at_once() -> None:
-    found = changed(HOST, {"waits": 0, "resident": "state", "loading": "nowhere", "donated": True})
-    assert (found.waits, found.resident, found.donated) == (0.0, "state", True)
-    assert whole_ms(found) == 4.0
-
-
-def test_changes_of_nothing_leave_all_as_it_is() -> None:
-    assert changed(HOST, {}) == WORK
-
-
-@given(work, shares, st.sampled_from(["thread", "process"]))
-def test_work_that_is_moved_is_still_done(before: Conditions, share: float, where: str) -> None:
-    after = loading_elsewhere(before, share, where)
-
-    def everywhere(conditions: Conditions) -> float:
-        return whole_ms(conditions) + conditions.threads_ms + conditions.children_ms
-
-    assert everywhere(after) == pytest.approx(everywhere(before))
-    assert whole_ms(after) <= whole_ms(before) * (1 + 1e-9)
-
-
-@given(work, times)
-def test_what_is_saved_is_gone_and_nothing_else(before: Conditions, saved_ms: float) -> None:
-    after = less_work(before, saved_ms)
-    assert whole_ms(after) == pytest.approx(max(0.0, whole_ms(before) - saved_ms), abs=1e-6)
-    assert (after.sleep_ms, after.threads_ms) == (before.sleep_ms, before.threads_ms)
 
 
 @given(times, times, shares, times)
@@ -324,9 +251,14 @@ def test_a_host_never_works_more_than_it_was_seen_to(
 ) -> None:
     calls = observed(call(cpu_ms + blocked_ms, cpu_ms))
     found = told(calls, steps(synchronized=synchronized), alone_ms)
-    assert whole_ms(found) == pytest.approx(cpu_ms)
+    assert found.work_ms == pytest.approx(cpu_ms)
     assert min(*found.spin_ms, *found.sleep_ms, found.overlap_ms) >= 0
     assert sum(found.sleep_ms) <= blocked_ms * (1 + 1e-9) + 1e-9
+
+
+def test_who_only_had_no_core_did_not_wait_for_what_they_load() -> None:
+    calls = structs.replace(beside_restless_ones(*RESTLESS), delayed_ms=5.0)
+    assert told(calls, steps(etl_ms=5.0)).restless == 2
 
 
 def test_collecting_is_no_loading() -> None:
@@ -344,7 +276,7 @@ def test_collections_now_and_then_are_no_work_of_each_step() -> None:
     host = host_of(calls, steps(), by_itself, AS_IT_IS)
     assert (host.rare_ms, host.collecting_ms) == (5.0, 3.0)
     assert rare_ms(host, {"collecting": 0}) == 0.0 and rare_ms(host, {"waits": 0.0}) == 5.0
-    assert whole_ms(changed(host, {"collecting": 0})) == pytest.approx(1.0)
+    assert changed(host, {"collecting": 0}).work_ms == pytest.approx(1.0)
 
 
 def test_what_is_read_more_rarely_is_worked_on_more_rarely() -> None:

@@ -21,6 +21,7 @@ from perfdoctor.replay.loop import (
     process_beside,
     read,
     restless_beside,
+    restless_threads,
     spin,
     thread_beside,
     wait_for,
@@ -103,7 +104,8 @@ def test_several_threads_call_it_at_once(
 
 
 def test_other_threads_and_processes_work_for_each_step(trained: Captured) -> None:
-    assert ran_ms(trained, threads_ms=0.5, children_ms=0.5, restless=1) > 0
+    beside = {"threads_ms": 0.5, "children_ms": 0.5, "restless": 1, "restless_threads": 1}
+    assert ran_ms(trained, **beside) > 0
     assert not any("_beside" in thread.name for thread in threading.enumerate())
 
 
@@ -137,6 +139,15 @@ def test_processes_that_never_rest_work_as_long_as_the_steps_are_made() -> None:
             time.sleep(0.001)
     for worker in workers:
         await_end(worker)
+
+
+def test_threads_that_never_rest_hold_the_interpreter_until_it_is_over() -> None:
+    before = threading.active_count()
+    with restless_threads(1):
+        begin = time.process_time()
+        while time.process_time() - begin < 0.05:  # though this thread sleeps
+            time.sleep(0.001)
+    assert threading.active_count() == before
 
 
 def test_processes_that_never_rest_outlive_nobody() -> None:

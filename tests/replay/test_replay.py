@@ -21,9 +21,9 @@ from perfdoctor.processes import ProcessGroups
 from perfdoctor.replay import replay as module
 from perfdoctor.replay.fidelity import emulation_error
 from perfdoctor.replay.process import Quiet, ReplayProcess
-from perfdoctor.replay.replay import Replay, slice_s, way_of
-from perfdoctor.schema.calls import Alone, Call, Eager, StepCalls
-from perfdoctor.schema.capture import AS_IT_IS, MANIFEST, WHOLE_TOLD, Capture, Replayed
+from perfdoctor.replay.replay import Replay, way_of
+from perfdoctor.schema.calls import Alone, Call, Eager, Restless, StepCalls
+from perfdoctor.schema.capture import AS_IT_IS, MANIFEST, WHOLE_TOLD, Capture
 from perfdoctor.schema.fix import Change
 from perfdoctor.schema.observation import Observation
 from perfdoctor.trials.live import OutOfTime, WorkerEnded
@@ -191,6 +191,26 @@ def test_a_faithful_emulation_measures_fixes(groups: ProcessGroups, trained: Cap
         assert way.can(Change(step={"collecting": 0}))
 
 
+def test_a_step_without_those_that_never_rest_is_compared_with_the_observed_one(
+    groups: ProcessGroups, trained: Captured
+) -> None:
+    """However little the replay is like it."""
+    restless = Restless(name="python 7", is_process=True, cpu_ms=1.0, cores=1.0)
+    seen = observed(time_ms=1000.0)
+    steps = msgspec.json.decode(SAVED.read_bytes(), type=Observation).steps
+    assert seen.calls is not None and steps is not None
+    calls = msgspec.structs.replace(seen.calls, restless=(restless,))
+    steps = msgspec.structs.replace(steps, time_ms=1000.0, etl_ms=0.0)
+    seen = msgspec.structs.replace(seen, calls=calls, steps=steps)
+    resting = Change(step={"restless": 0})
+    with replay_of(groups, trained.folder) as replay:
+        _, [way] = replayed(seen, replay, soon())
+        assert way.can(resting) and not way.can(Change(step={"collecting": 0}))
+        assert (way.basis, way.emulation_error) == ("estimated", None)
+        ratios = way.play(resting, soon())
+    assert min(ratios) > math.log(100)
+
+
 def test_what_can_not_be_replayed_at_all_leaves_the_observation(
     groups: ProcessGroups, tmp_path: Path
 ) -> None:
@@ -244,11 +264,6 @@ def test_what_a_change_gains_on_top_of_another_one(
         ratios = replay.after(spared)(spared, soon())  # alone, it gains over 1.5 times
         assert len(groups._children) == 1
     assert abs(sorted(ratios)[len(ratios) // 2]) < math.log(1.5)
-
-
-@pytest.mark.parametrize(("step_s", "slice_long_s"), [(0.001, 0.05), (0.5, 1.0), (10.0, 3.0)])
-def test_a_slice_holds_some_steps_and_is_not_for_ever(step_s: float, slice_long_s: float) -> None:
-    assert slice_s(Replayed(steps=10, wall_s=10 * step_s)) == pytest.approx(slice_long_s)
 
 
 def one_by_one(weights: Any, x: Any) -> Any:

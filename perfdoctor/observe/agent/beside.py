@@ -3,17 +3,37 @@
 import os
 import threading
 from collections.abc import Mapping, Set
-from typing import Any
-
-import psutil
+from dataclasses import dataclass
 
 from perfdoctor.observe.agent.threads import Reading, family, read
-from perfdoctor.schema.calls import Restless
 
-RESTLESS = 0.9
-"""The share of the time in which one that never rests runs or waits for a core; a choice."""
 UNKNOWN = Reading({}, {}, {}, {})
 """Of a process that was not there."""
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A thread that Python has begun, and that makes no jitted calls; or a process."""
+
+    process: int
+    thread: int | None
+    """As the kernel numbers it; None: all threads of a process."""
+    name: str
+    cpu_ms: float
+    """Processor time a step."""
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Milliseconds a step."""
+
+    delayed_ms: float = 0.0
+    """How long the thread that makes the steps was ready to run, and had no core."""
+    threads_cpu_ms: float = 0.0
+    """Processor time of the other Python threads."""
+    children_cpu_ms: float = 0.0
+    """Processor time of other processes of the program."""
+    workers: tuple[Worker, ...] = ()
 
 
 def readings() -> dict[int, Reading]:
@@ -31,45 +51,39 @@ def work_beside(
     after: Mapping[int, Reading],
     caller: int,
     callers: Set[int],
-    passed_ms: float,
     steps: float,
-) -> dict[str, Any]:
-    """The fields of `StepCalls` that tell of it, from what the kernel told before and after so many
-    steps.
+) -> Beside:
+    """What the kernel told before and after so many steps.
 
     `caller`: the thread that makes them, as Python identifies it; `callers`: all that call jitted
     functions.
     """
     own = os.getpid()
     if own not in before or own not in after:
-        return {}
+        return Beside()
     python = {each.native_id or 0: each for each in threading.enumerate()}
     calling = next((n for n, each in python.items() if each.ident == caller), 0)
     ours = threading.get_native_id()
     others = [n for n, each in python.items() if n not in (calling, ours) and not is_foreign(each)]
     changed = {pid: growth(before.get(pid, UNKNOWN), each) for pid, each in after.items()}
     in_threads, in_processes = changed.pop(own), changed
-    restless = [
-        Restless(name=python[n].name, is_process=False, cpu_ms=ran / 1e6 / steps)
+    per_step = 1e6 * steps
+    workers = [
+        Worker(own, n, python[n].name, in_threads.get(n, (0, 0))[0] / per_step)
         for n in others
         if python[n].ident not in callers
-        for ran, wanted in [in_threads.get(n, (0, 0))]
-        if wanted >= RESTLESS * passed_ms * 1e6
     ]
-    restless += [
-        Restless(name=name_of(pid), is_process=True, cpu_ms=ran / 1e6 / steps)
+    workers += [
+        Worker(pid, None, str(pid), sum(ran for ran, _ in threads.values()) / per_step)
         for pid, threads in in_processes.items()
-        for ran, wanted in threads.values()
-        if wanted >= RESTLESS * passed_ms * 1e6
     ]
-    ran_beside = [ran for threads in in_processes.values() for ran, _ in threads.values()]
     ran, wanted = in_threads.get(calling, (0, 0))
-    return {
-        "delayed_ms": (wanted - ran) / 1e6 / steps,
-        "threads_cpu_ms": sum(in_threads.get(n, (0, 0))[0] for n in others) / 1e6 / steps,
-        "children_cpu_ms": sum(ran_beside) / 1e6 / steps,
-        "restless": tuple(restless),
-    }
+    return Beside(
+        delayed_ms=(wanted - ran) / per_step,
+        threads_cpu_ms=sum(in_threads.get(n, (0, 0))[0] for n in others) / per_step,
+        children_cpu_ms=sum(each.cpu_ms for each in workers if each.thread is None),
+        workers=tuple(each for each in workers if each.cpu_ms > 0),
+    )
 
 
 def growth(before: Reading, after: Reading) -> dict[int, tuple[int, int]]:
@@ -81,11 +95,3 @@ def growth(before: Reading, after: Reading) -> dict[int, tuple[int, int]]:
         ran = ran_ns - before.ran_ns.get(n, 0)
         found[n] = ran, ran + after.delayed_ns.get(n, 0) - before.delayed_ns.get(n, 0)
     return found
-
-
-def name_of(pid: int) -> str:
-    """What a process is called, and its number."""
-    try:
-        return f"{psutil.Process(pid).name()} {pid}"
-    except psutil.Error:  # it has ended
-        return str(pid)

@@ -9,8 +9,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from msgspec.structs import replace
+
 from perfdoctor.injection.calls import Hear, Hearing, wrap_makers
-from perfdoctor.observe.agent.beside import readings, work_beside
+from perfdoctor.observe.agent.beside import Worker, readings, work_beside
 from perfdoctor.observe.agent.calls import Probed, Prober
 from perfdoctor.observe.agent.capture import Capturer
 from perfdoctor.observe.agent.compilation import COMPILED, CompilationWatch
@@ -18,6 +20,7 @@ from perfdoctor.observe.agent.garbage import GarbageWatch
 from perfdoctor.observe.agent.roles import Probe, step_of
 from perfdoctor.observe.agent.silence import Context
 from perfdoctor.observe.agent.span import span_of
+from perfdoctor.observe.agent.standstill import Standstill
 from perfdoctor.observe.agent.threads import Reading, read
 from perfdoctor.observe.agent.timing import Timer
 from perfdoctor.schema.calls import StepCalls
@@ -33,6 +36,8 @@ steps, or has made all that it will."""
 AHEAD_S = 12.0
 """Seconds to wait for a program whose main thread is blocked while others compute: it has called
 many steps ahead."""
+STANDING_S = 5.0
+"""Seconds to wait for a step that can be held up, and in which it is."""
 COMPILING = 2.3
 """The factor of these times for a program that compiles in its steps, so that each call takes
 seconds."""
@@ -65,6 +70,7 @@ class StepWatch:
         self._probe: Probe | None = None
         self._capturer: Capturer | None = None
         """What has captured a step that is not yet written."""
+        self._workers: tuple[Worker, ...] = ()
         self._attempts = 0
         self._env_at_start = dict(env_at_start)
         self._meanwhile = meanwhile
@@ -110,6 +116,8 @@ class StepWatch:
         steps = passed_ms / span.step_ms
         timed_ns = timer.begin_ns + since_epoch_ns, timer.end_ns + since_epoch_ns
         caller, callers = probe.thread, {each.thread for each in timer.calls}
+        beside = work_beside(before, after, caller, callers, steps)
+        self._workers = beside.workers
         self.failure = None
         self.calls = StepCalls(
             calls=probe.calls,
@@ -123,7 +131,9 @@ class StepWatch:
             collecting_ms=self._collecting_ms(*timed_ns) / span.steps,
             compiling_ms=self._compiling_ms(*timed_ns) / span.steps,
             compilations=self._compilations(begin_ns, end_ns) / steps,
-            **work_beside(before, after, caller, callers, passed_ms, steps),
+            delayed_ms=beside.delayed_ms,
+            threads_cpu_ms=beside.threads_cpu_ms,
+            children_cpu_ms=beside.children_cpu_ms,
         )
 
     def capture(
@@ -150,6 +160,14 @@ class StepWatch:
         self._wait_for(capturer.is_computed, COPYING_S)
         if capturer.is_computed():
             self.keep()
+
+    def stand_still(self) -> None:
+        """Hold the step up once, if others work beside it, and see who works on."""
+        if self.calls is None or self._probe is None or self.calls.threads > 1:
+            return
+        hold = Standstill(self._jax, self._probe.thread, self._workers, self.calls.time_ms)
+        if hold.is_worthwhile and self._listen(hold, hold.done.is_set, STANDING_S):
+            self.calls = replace(self.calls, restless=hold.found)
 
     def keep(self) -> None:
         """Write what was captured and could not be written yet; waits until it is computed."""

@@ -135,6 +135,7 @@ class Watcher(threading.Thread):
                 self.listeners.look_at_the_step()
             self._trace_window(window, with_enough_steps(window_s, self.step.step_ms))
             self.step.keep()
+            self.step.stand_still()
             self.write()
             (self.folder / RECORDED.format(window)).touch()
             window_s, is_known = self._answer(window)

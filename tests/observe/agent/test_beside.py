@@ -2,30 +2,20 @@
 
 import _thread
 import os
-import subprocess
-import sys
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Mapping
 
-import pytest
-
-from perfdoctor.observe.agent.beside import name_of, work_beside
+from perfdoctor.observe.agent.beside import Beside, work_beside
 from perfdoctor.observe.agent.threads import Reading
 
-PASSED_MS = 20.0
-"""In which two steps are made."""
 MS = 1_000_000
 """Nanoseconds."""
 
 
-def beside(
-    before: Mapping[int, Reading], after: Mapping[int, Reading], *callers: int
-) -> dict[str, Any]:
+def beside(before: Mapping[int, Reading], after: Mapping[int, Reading], *callers: int) -> Beside:
     """What is told of two steps that this thread has made."""
     caller = threading.get_ident()
-    return work_beside(before, after, caller, {caller, *callers}, PASSED_MS, steps=2)
+    return work_beside(before, after, caller, {caller, *callers}, steps=2)
 
 
 def reading(ran: dict[int, int], delayed: dict[int, int] | None = None) -> Reading:
@@ -42,13 +32,8 @@ def test_what_other_threads_and_processes_do_beside() -> None:
         8: reading({8: 2_000_000}),
     }
     found = beside(before, after)
-    assert found == {
-        "delayed_ms": 1.0,
-        "threads_cpu_ms": 0.0,
-        "children_cpu_ms": 3.0,
-        "restless": (),
-    }
-    assert beside({}, after) == {}
+    assert (found.delayed_ms, found.threads_cpu_ms, found.children_cpu_ms) == (1.0, 0.0, 3.0)
+    assert beside({}, after) == Beside()
 
 
 def test_threads_that_python_has_not_begun_are_no_work_of_the_programs() -> None:
@@ -74,47 +59,31 @@ def test_threads_that_python_has_not_begun_are_no_work_of_the_programs() -> None
     finally:
         over.set()
         began.join()
-    assert found["threads_cpu_ms"] == 2.0
+    assert found.threads_cpu_ms == 2.0
 
 
-@contextmanager
-def thread_of_the_programs() -> Iterator[threading.Thread]:
-    """Begun by Python."""
+def test_those_that_make_no_calls_are_workers() -> None:
+    own = os.getpid()
     over = threading.Event()
     thread = threading.Thread(target=over.wait, name="Thread-7 (work)")
     thread.start()
     try:
-        yield thread
+        native = thread.native_id or 0
+        before = {own: reading({native: 0})}
+        after = {own: reading({native: 6 * MS}), 8: reading({8: 2 * MS, 9: 2 * MS})}
+        found = beside(before, after).workers
+        (alone,) = beside(before, after, thread.ident or 0).workers  # it makes calls, too
     finally:
         over.set()
         thread.join()
+    assert [(each.thread, each.name, each.cpu_ms) for each in found] == [
+        (native, "Thread-7 (work)", 3.0),
+        (None, "8", 2.0),
+    ]
+    assert alone.process == 8
 
 
-@pytest.mark.parametrize(
-    ("ran_ms", "delayed_ms", "is_told"),
-    [(6, 13, True), (20, 0, True), (6, 2, False), (0, 0, False)],
-)
-def test_a_thread_never_rests_that_ran_or_waited_for_a_core_all_the_time(
-    ran_ms: int, delayed_ms: int, is_told: bool
-) -> None:
+def test_who_did_nothing_is_no_worker() -> None:
     own = os.getpid()
-    with thread_of_the_programs() as thread:
-        native = thread.native_id or 0
-        before = {own: reading({native: 0})}
-        after = {own: reading({native: ran_ms * MS}, {native: delayed_ms * MS})}
-        found = beside(before, after)["restless"]
-        assert beside(before, after, thread.ident or 0)["restless"] == ()  # it makes calls, too
-    assert [(each.name, each.is_process) for each in found] == [
-        ("Thread-7 (work)", False)
-    ] * is_told
-    assert [each.cpu_ms for each in found] == [ran_ms / 2] * is_told
-
-
-def test_a_process_never_rests_in_which_a_thread_does_not() -> None:
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        after = {os.getpid(): reading({}), child.pid: reading({child.pid: 19 * MS, 5: 3 * MS})}
-        (found,) = beside({os.getpid(): reading({})}, after)["restless"]
-        child.kill()
-    assert found.is_process and found.cpu_ms == 9.5
-    assert found.name.endswith(str(child.pid)) and not found.name.startswith(str(child.pid))
-    assert name_of(child.pid) == str(child.pid)  # it has ended
+    before = {own: reading({}), 8: reading({8: 5 * MS})}
+    assert beside(before, before).workers == ()

@@ -1,0 +1,114 @@
+"""Who works on while a step stands still: real threads and processes."""
+
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from perfdoctor.injection.calls import Function
+from perfdoctor.observe.agent import standstill
+from perfdoctor.observe.agent.beside import Worker
+from perfdoctor.observe.agent.standstill import Standstill, name_of
+from perfdoctor.schema.calls import Restless
+
+STEP_MS = 10.0
+STEP = Function(jax.jit(lambda x: x + 1))
+SPINNING = "while True: pass"
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few short looks."""
+    monkeypatch.setattr(standstill, "LOOKS", 3)
+    monkeypatch.setattr(standstill, "LOOK_S", 0.15)
+
+
+def seen(*workers: Worker) -> tuple[Restless, ...]:
+    """Who works on after a call, which is made as ever."""
+    hold = Standstill(jax, threading.get_ident(), workers, STEP_MS)
+    assert hold(STEP, (jnp.ones(()),), {}) == 2.0
+    assert hold.done.is_set()
+    return hold.found
+
+
+@contextmanager
+def running(work: Callable[[threading.Event], None]) -> Iterator[Worker]:
+    """A thread, which had half a core while steps were made."""
+    over = threading.Event()
+    thread = threading.Thread(target=work, args=(over,), name="worker", daemon=True)
+    thread.start()
+    try:
+        yield Worker(os.getpid(), thread.native_id, thread.name, STEP_MS / 2)
+    finally:
+        over.set()
+        thread.join()
+
+
+@contextmanager
+def process(code: str) -> Iterator[Worker]:
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) as child:
+        try:
+            yield Worker(child.pid, None, str(child.pid), STEP_MS / 2)
+        finally:
+            child.kill()
+
+
+def spin(over: threading.Event) -> None:
+    while not over.is_set():
+        pass
+
+
+def test_a_thread_that_spins_works_on_and_holds_the_interpreter() -> None:
+    with running(spin) as worker:
+        (found,) = seen(worker)
+    assert (found.name, found.is_process, found.cpu_ms) == ("worker", False, STEP_MS / 2)
+    assert found.holds_interpreter and found.cores > 0
+
+
+def test_a_process_that_spins_works_on_and_leaves_the_interpreter() -> None:
+    with process(SPINNING) as worker:
+        (found,) = seen(worker)
+    assert found.is_process and not found.holds_interpreter
+    assert found.name.endswith(str(worker.process)) and found.name != str(worker.process)
+    assert name_of(worker) == str(worker.process)  # it has ended
+
+
+def test_who_fills_a_queue_rests_once_it_is_full() -> None:
+    ready: queue.Queue[bytes] = queue.Queue(2)
+
+    def load(over: threading.Event) -> None:
+        while not over.is_set():
+            try:
+                ready.put(bytes(1000), timeout=0.05)
+            except queue.Full:
+                continue
+
+    with running(load) as worker:
+        assert seen(worker) == ()
+
+
+def test_only_those_that_work_on_are_told() -> None:
+    with process(SPINNING) as spinning, process("input()") as resting:
+        found = seen(spinning, resting)
+    assert [each.name.split()[-1] for each in found] == [str(spinning.process)]
+
+
+def test_nobody_is_held_up_for_little_and_only_the_thread_that_makes_the_steps_is() -> None:
+    little = Worker(os.getpid(), 1, "worker", STEP_MS / 100)
+    assert not Standstill(jax, 0, (little,), STEP_MS).is_worthwhile
+    other = Standstill(jax, 0, (little,), STEP_MS)
+    assert other(STEP, (jnp.ones(()),), {}) == 2.0
+    assert not other.done.is_set()
+
+
+def test_what_fails_is_no_matter_of_the_program() -> None:
+    hold = Standstill(None, threading.get_ident(), (), STEP_MS)
+    assert hold(STEP, (jnp.ones(()),), {}) == 2.0
+    assert hold.done.is_set() and hold.found == ()

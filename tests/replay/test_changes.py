@@ -1,0 +1,86 @@
+"""What the host does beside a step, without what a fix takes away."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfdoctor.replay.changes import changed, less_work, loading_elsewhere
+from perfdoctor.replay.conditions import Host
+from perfdoctor.schema.capture import Conditions
+
+times = st.floats(0, 1e3)
+shares = st.floats(0, 1)
+work = st.builds(
+    Conditions,
+    spin_ms=st.lists(times, min_size=1, max_size=3).map(tuple),
+    sleep_ms=st.lists(times, min_size=1, max_size=3).map(tuple),
+    overlap_ms=times,
+    threads_ms=times,
+    children_ms=times,
+)
+
+
+WORK = Conditions(
+    spin_ms=(2.0, 4.0), sleep_ms=(8.0,), overlap_ms=2.0, threads_ms=1.0, children_ms=1.0
+)
+HOST = Host(as_observed=WORK, loading_share=0.5, collecting_ms=4.0)
+
+
+def test_loading_moves_to_a_thread() -> None:
+    found = changed(HOST, {"loading": "thread"})
+    assert (found.spin_ms, found.sleep_ms, found.overlap_ms) == ((1.0, 2.0), (4.0,), 1.0)
+    assert (found.threads_ms, found.children_ms) == (5.0, 1.0)
+
+
+def test_loading_moves_to_a_process() -> None:
+    found = changed(HOST, {"loading": "process"})
+    assert (found.spin_ms, found.sleep_ms, found.overlap_ms) == ((1.0, 2.0), (4.0,), 1.0)
+    assert (found.threads_ms, found.children_ms) == (1.0, 5.0)
+
+
+def test_loading_that_is_done_once_for_all_is_nobodys_work() -> None:
+    found = changed(HOST, {"loading": "nowhere"})
+    assert (found.work_ms, found.threads_ms, found.children_ms) == (4.0, 0.5, 0.0)
+
+
+def test_a_host_that_only_loads_does_nothing_else_and_sleeps_for_nothing_else() -> None:
+    found = changed(HOST, {"handling": 0})
+    assert (found.spin_ms, found.sleep_ms, found.overlap_ms) == ((1.0, 2.0), (4.0,), 1.0)
+    assert (found.threads_ms, found.children_ms) == (1.0, 1.0)
+
+
+def test_without_collections_so_much_less_is_done() -> None:
+    assert changed(HOST, {"collecting": 0}).work_ms == pytest.approx(4.0)
+
+
+def test_no_more_is_saved_than_there_is() -> None:
+    assert less_work(WORK, 100.0).work_ms == 0.0
+    assert less_work(Conditions(), 1.0) == Conditions()
+
+
+def test_several_changes_are_made_at_once() -> None:
+    found = changed(HOST, {"waits": 0, "resident": "state", "loading": "nowhere", "donated": True})
+    assert (found.waits, found.resident, found.donated) == (0.0, "state", True)
+    assert found.work_ms == 4.0
+
+
+def test_changes_of_nothing_leave_all_as_it_is() -> None:
+    assert changed(HOST, {}) == WORK
+
+
+@given(work, shares, st.sampled_from(["thread", "process"]))
+def test_work_that_is_moved_is_still_done(before: Conditions, share: float, where: str) -> None:
+    after = loading_elsewhere(before, share, where)
+
+    def everywhere(conditions: Conditions) -> float:
+        return conditions.work_ms + conditions.threads_ms + conditions.children_ms
+
+    assert everywhere(after) == pytest.approx(everywhere(before))
+    assert after.work_ms <= before.work_ms * (1 + 1e-9)
+
+
+@given(work, times)
+def test_what_is_saved_is_gone_and_nothing_else(before: Conditions, saved_ms: float) -> None:
+    after = less_work(before, saved_ms)
+    assert after.work_ms == pytest.approx(max(0.0, before.work_ms - saved_ms), abs=1e-6)
+    assert (after.sleep_ms, after.threads_ms) == (before.sleep_ms, before.threads_ms)
