@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         shorten,
         sized,
         spared,
+        traced,
     )
     from perfdoctor.diagnosis import Diagnosis, diagnose
     from perfdoctor.listener import PerformanceListener
@@ -86,6 +87,7 @@ _HOMES = {
         "shorten",
         "sized",
         "spared",
+        "traced",
     ),
     "perfdoctor.diagnosis": ("Diagnosis", "diagnose"),
     "perfdoctor.listener": ("PerformanceListener",),
@@ -196,6 +198,7 @@ __all__ = [
     "shorten",
     "sized",
     "spared",
+    "traced",
 ]
 
 

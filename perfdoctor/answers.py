@@ -11,6 +11,7 @@ from perfdoctor.schema.errors import NothingMeasured
 from perfdoctor.schema.fix import Fix, Gain
 from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.report import Evidence, Outcome
+from perfdoctor.schema.steps import Steps
 
 Part = TypeVar("Part")
 PLAIN = re.compile(r"[\w.:=]+")
@@ -27,6 +28,17 @@ def needed(part: Part | None) -> Part:
     if part is None:
         raise NothingMeasured("a part that the check does not name in NEEDS is missing")
     return part
+
+
+def traced(steps: Steps | None) -> Steps:
+    """The steps, of which a window was traced.
+
+    Raises:
+        NothingMeasured: the run ended before.
+    """
+    if not needed(steps).is_traced:
+        raise NothingMeasured("the run ended before it was steady; give it more steps")
+    return needed(steps)
 
 
 def ok(summary: str, *evidence: Evidence) -> Outcome:

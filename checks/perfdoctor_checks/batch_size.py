@@ -17,7 +17,9 @@ How it is measured
 The batch is an axis that all arrays have which are new in each step, as the calls of the step were
 seen; an axis that the program loops over is time. The captured step is run with the same data
 repeated to 32 and 128 examples, a workload with 32 and twice as many for as long as throughput
-grows. The memory of the intermediate results is what XLA accounts for the compiled step; what a
+grows. A step that makes its own data has no such axis: where most of its layers compute fewer than
+32 rows, 16 such steps are computed side by side, and what these gain a larger batch does at least.
+The memory of the intermediate results is what XLA accounts for the compiled step; what a
 smaller batch gains, only a trial shows.
 
 How to fix
@@ -37,47 +39,52 @@ from perfdoctor import (
     Fix,
     Observation,
     Outcome,
-    Program,
-    StepCalls,
     hint,
     needed,
     not_applicable,
     not_measured,
     ok,
     on_cpu,
-    shared_lengths,
 )
+from perfdoctor_checks._batches import batches, new_arrays
 from perfdoctor_checks._limits import (
     ALL_BATCHES,
     BATCHES,
     CACHES,
     LARGE_BATCH,
     MIB,
+    MOSTLY,
     SEVERAL,
     SMALLEST_GOOD_BATCH,
 )
 
 ID = "batch-size"
 NEEDS = ("steps",)
-SHOWN = 3
-"""Arguments that are named at most."""
+NO_AXIS = "a step's new data have no axis in common, or are made in it"
+IN_THE_STEP = Fix(
+    summary="let each step make more examples",
+    how="batch_size = 64  # or num_envs, num_samples: how many a step draws side by side",
+    change=Change(step={"program": "copies-16"}),
+    changes_results="training",
+)
+"""Of a step that makes its own data; tried with several such steps at once."""
 
 
 def check(observation: Observation) -> Outcome:
     """Asks for a larger batch where it is small, and for a smaller one where it is very large."""
     if not trains(observation):
         return not_applicable("the step replaces none of its arguments: it does not train")
-    sizes, names = batches(observation)
-    if not sizes:
-        return not_measured("a step's new data have no axis in common, or are made in it")
+    lengths, names = batches(observation)
+    if not lengths:
+        return made_inside(observation)
     steps = needed(observation.steps)
     evidence = [
-        *(Evidence("batch", n, "examples", names) for n in sizes),
+        *(Evidence("batch", n, "examples", names) for n in lengths),
         Evidence("throughput", steps.samples_per_s, "samples/s", "step times"),
     ]
-    short = [size for size in sizes if size < SMALLEST_GOOD_BATCH]
+    short = [size for size in lengths if size < SMALLEST_GOOD_BATCH]
     if not short:
-        return large(observation, sizes[0], evidence)
+        return large(observation, lengths[0], evidence)
     applicable = observation.target.workload is not None
     return hint(
         f"{' or '.join(map(str, short))} examples a step: {names}",
@@ -89,6 +96,24 @@ def check(observation: Observation) -> Outcome:
         ],
         sweep=len(short) == 1,
     )
+
+
+def made_inside(observation: Observation) -> Outcome:
+    """Of a step that makes its own data no length is the batch's; but how many rows its layers
+    compute at once is known.
+    """
+    layers = observation.program.layers if observation.program is not None else ()
+    small = [layer for layer in layers if layer.rows < SMALLEST_GOOD_BATCH]
+    times = sum(layer.executed for layer in layers)
+    calls = observation.calls
+    if calls is None or new_arrays(calls) or not small:
+        return not_measured(NO_AXIS)
+    if sum(layer.executed for layer in small) < MOSTLY * times:
+        return not_measured(NO_AXIS)
+    rows = max(layer.rows for layer in small)
+    text = f"most layers of the step compute {rows} row{'s' * (rows != 1)} at once, or fewer"
+    evidence = [Evidence("rows", rows, "at once", "StableHLO of the step")]
+    return hint(f"{text}; its data are made in it", evidence, [IN_THE_STEP])
 
 
 def sizes_to_try(observation: Observation) -> list[int]:
@@ -105,39 +130,6 @@ def trains(observation: Observation) -> bool:
     if calls is not None:
         return calls.carries_state
     return program is None or len(program.data) < len(program.arguments)
-
-
-def batches(observation: Observation) -> tuple[list[int], str]:
-    """The lengths that may be the batch's, the likeliest first; and whose axis it is."""
-    calls, program, steps = observation.calls, observation.program, needed(observation.steps)
-    parts = observation.target.parts
-    if parts is not None and parts.batch_size is not None:
-        return [parts.batch_size], "the workload's batch_size"
-    if calls is not None:
-        return in_common(calls, program)
-    if steps.batch_size is None or program is None:
-        return [], ""
-    names = ", ".join(argument.name for argument in program.of_batch(steps.batch_size))
-    return [steps.batch_size], f"leading size of {names or 'the data'}"
-
-
-def in_common(calls: StepCalls, program: Program | None) -> tuple[list[int], str]:
-    """Lengths that nearly all arrays have that are new in each step, and the arrays' names; two
-    axes together where the program takes them as one.
-    """
-    trips = {loop.trips for loop in program.loops} if program is not None else set()
-    leaves = [leaf for call in calls.calls for leaf in call.leaves]
-    fresh = [leaf for leaf in leaves if leaf.role == "new" and leaf.kind in ("device", "host")]
-    fresh = [leaf for leaf in fresh if leaf.shape]
-    common = shared_lengths([(leaf.shape, leaf.bytes) for leaf in fresh])
-    sizes = [size for size in common if size not in trips] or common
-    having = [leaf for leaf in fresh if set(sizes) & set(leaf.shape[:2])]
-    leading = [size for size in sizes if all(leaf.shape[0] == size for leaf in having)]
-    names = ", ".join(leaf.argument for leaf in having[:SHOWN])
-    if program is not None and program.flattens:
-        both = {shape[0] * shape[1] for leaf in having if len(shape := leaf.shape) > 1}
-        return sorted(both), f"the first two axes of {names}, which are new in each step"
-    return leading or sizes, f"axis of {names}, which are new in each step"
 
 
 def large(observation: Observation, batch: int, evidence: list[Evidence]) -> Outcome:

@@ -49,6 +49,7 @@ from perfdoctor import (
     on_cpu,
     place,
     spared,
+    traced,
 )
 from perfdoctor_checks import _listened
 from perfdoctor_checks._limits import LEAST_SHARE, MOSTLY
@@ -68,7 +69,7 @@ def check(observation: Observation) -> Outcome:
     """Reads the exposed part of the data loading from the steps."""
     if observation.steps is None:
         return by_listening(needed(observation.iterations))
-    steps = needed(observation.steps)
+    steps = traced(observation.steps)
     evidence = facts(steps)
     waiting_ms, workload = waiting_for_data_ms(observation, steps), observation.target.workload
     cores = max(1, round(observation.host.usable_cores))

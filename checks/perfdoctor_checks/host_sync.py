@@ -41,12 +41,12 @@ from perfdoctor import (
     Steps,
     hint,
     issue,
-    needed,
     not_applicable,
     ok,
     on_cpu,
     place,
     spared,
+    traced,
 )
 from perfdoctor_checks._copies import from_host_again
 from perfdoctor_checks._limits import LEAST_SHARE, MIB, MOSTLY
@@ -70,7 +70,7 @@ FEWER_CALLS = Fix(
 
 def check(observation: Observation) -> Outcome:
     """Compares the step with one whose host and device overlap."""
-    steps = needed(observation.steps)
+    steps = traced(observation.steps)
     if steps.threads > 1:
         return not_applicable("several threads call the model, and each needs its result")
     if answers_others(observation):

@@ -42,6 +42,7 @@ from perfdoctor import (
     ok,
     on_cpu,
     set_variables,
+    traced,
 )
 from perfdoctor_checks._limits import LIMIT_OF_DEVICES, SLIGHT
 
@@ -61,6 +62,7 @@ def check(observation: Observation) -> Outcome:
         return not_applicable("there is one device")
     shares = loads(observation)
     busiest = max(shares, default=0.0)
+    traced(observation.steps)
     if busiest <= 0:
         return not_measured("the trace does not tell which device computes")
     evidence = [

@@ -21,6 +21,13 @@ LARGER_BATCHES = (32, 128)
 """Batches to try in place of a smaller one; the guide begins with 32 to 128."""
 
 
+COPIES = 16
+"""Steps that are computed at once where a step makes its own data: of one with 2 examples they have
+as many as the guide begins with."""
+AT_ONCE = f"copies-{COPIES}"
+"""The name of their program."""
+
+
 def batch_program(length: int, larger: int) -> str:
     """The name of a program for `larger` examples in place of `length`."""
     return f"batch-{length}-to-{larger}"
@@ -28,6 +35,8 @@ def batch_program(length: int, larger: int) -> str:
 
 def growth(program: str) -> float:
     """How many times as many examples a program takes."""
+    if program == AT_ONCE:
+        return COPIES
     if not program.startswith("batch-"):
         return 1.0
     _, length, _, larger = program.split("-")

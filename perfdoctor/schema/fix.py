@@ -36,8 +36,8 @@ class Change(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """About the step as it is replayed alone: `loading` ("thread", "process", "nowhere"), `waits`
     (share of the steps), `resident` ("state", "all"), `donated`, `collecting` (0), `restless` (0),
     `handling` (0: the host does nothing but load), `compiled` ("once"), `program` ("float32",
-    "inexact", "no-callbacks"), `jitted` ("whole": the function that dispatches its operations as
-    one program)."""
+    "inexact", "no-callbacks", "together", "batch-8-to-32", "copies-16"), `jitted` ("whole": the
+    function that dispatches its operations as one program)."""
     is_bound: bool = False
     """Whether it shows what can be gained at most, and how is still to be worked out."""
     speeds_up: Speeds = "steps"

@@ -9,7 +9,8 @@ from perfdoctor.schema.run import Place
 
 class Steps(Struct, frozen=True, kw_only=True):
     """The training steps of the traced window; times are means over its steps, as they would be
-    without the trace as far as that could be told (`slowed`).
+    without the trace as far as that could be told (`slowed`). Of a run that ended before: those
+    whose calls were seen.
 
     A step's time is divided once by what the device did and, where it was idle, by what the main
     thread did: `device_busy_ms` + the six `exposed_*` parts = `time_ms`.
@@ -21,6 +22,9 @@ class Steps(Struct, frozen=True, kw_only=True):
     count: int
     left_out: int
     """Steps of the window not counted, since something compiled in them."""
+    is_traced: bool = True
+    """Whether a window was traced; else the run ended before, and all is told by its jitted calls:
+    nothing of loading, waiting, or what the device did when."""
     batch_size: int | None
     """Examples of one call of `function`."""
     samples_per_s: float | None

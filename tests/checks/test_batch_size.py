@@ -4,9 +4,10 @@ import pytest
 from msgspec.structs import replace
 
 from perfdoctor.schema.calls import Call, Kind, Leaf, Role, StepCalls
+from perfdoctor.schema.capture import AT_ONCE
 from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.parts import Parts
-from perfdoctor.schema.program import Argument, Executable, Loop
+from perfdoctor.schema.program import Argument, Executable, Layer, Loop
 from perfdoctor.schema.surroundings import Backend, Device
 from perfdoctor_checks import batch_size
 from tests.checks.soundness import assert_sound
@@ -136,6 +137,47 @@ def test_data_that_are_made_in_the_step_tell_no_batch() -> None:
     assert batch_size.check(called(STATE, KEY)).kind == "not-measured"
     apart = called(STATE, leaf("x", "new", 3), leaf("y", "new", 4))
     assert batch_size.check(apart).kind == "not-measured"
+
+
+def computing(*rows: int) -> Observation:
+    """A step that makes its own data, of layers that compute so many rows at once."""
+    seen = called(leaf("p", "state", 4, 4), leaf("key", "state", kind="key"))
+    layer = Layer(
+        kind="product",
+        function="step",
+        file="train.py",
+        line=1,
+        written=1,
+        executed=10,
+        flops=1e6,
+        rows=1,
+        inputs=64,
+        outputs=64,
+        dtype="f32",
+    )
+    assert seen.program is not None
+    layers = tuple(replace(layer, rows=each) for each in rows)
+    return replace(seen, program=replace(seen.program, layers=layers))
+
+
+def test_few_rows_of_a_step_that_makes_its_own_data_are_tried_side_by_side() -> None:
+    seen = computing(1, 8, 64)
+    outcome = batch_size.check(seen)
+    assert_sound(outcome, seen)
+    assert outcome.kind == "hint"
+    assert "compute 8 rows at once, or fewer" in outcome.summary
+    [fix] = outcome.fixes
+    assert fix.change is not None and fix.change.step == {"program": AT_ONCE}
+    assert fix.changes_results == "training"
+
+
+def test_many_rows_of_a_step_that_makes_its_own_data_tell_nothing() -> None:
+    assert batch_size.check(computing(8, 64, 64)).kind == "not-measured"
+    assert batch_size.check(computing(32)).kind == "not-measured"
+    few = computing(8)
+    assert few.program is not None
+    apart = called(STATE, leaf("x", "new", 3), leaf("y", "new", 4))
+    assert batch_size.check(replace(apart, program=few.program)).kind == "not-measured"
 
 
 def test_calls_without_state_do_not_train() -> None:

@@ -4,6 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from perfdoctor.schema.calls import StepCalls
+from perfdoctor.schema.errors import NothingMeasured
 from perfdoctor.schema.fix import Change
 from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.parts import Parts
@@ -34,6 +35,13 @@ def exposed(milliseconds: float) -> Outcome:
 @pytest.mark.parametrize("name", ["healthy", "gc_pressure", "double_precision"])
 def test_is_silent_where_loading_is_hidden(name: str) -> None:
     assert etl.check(recorded(name)).kind == "ok"
+
+
+def test_of_a_run_that_ended_before_a_window_nothing_of_loading_is_known() -> None:
+    seen = recorded("healthy")
+    assert seen.steps is not None
+    with pytest.raises(NothingMeasured, match="ended before it was steady"):
+        etl.check(replace(seen, steps=replace(seen.steps, is_traced=False)))
 
 
 def test_finds_a_step_that_waits_for_its_data() -> None:

@@ -75,17 +75,23 @@ class Capturer:
 
     def __call__(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Make a call, and save what it takes if it is the next one of a step."""
-        if not self.done.is_set() and not is_tracing():
-            begun = time.monotonic()
-            try:
-                self._look(function, args, kwargs)
-                self._seconds += time.monotonic() - begun
-                if self.capture is not None:
-                    self.done.set()
-            except Exception as error:
-                self.failure = reason(error)
-                self.done.set()
+        if not is_tracing():
+            self.save(function, args, kwargs)
         return function.jitted(*args, **kwargs)
+
+    def save(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Save what a call takes if it is the next one of a step."""
+        if self.done.is_set():
+            return
+        begun = time.monotonic()
+        try:
+            self._look(function, args, kwargs)
+            self._seconds += time.monotonic() - begun
+            if self.capture is not None:
+                self.done.set()
+        except Exception as error:
+            self.failure = reason(error)
+            self.done.set()
 
     def is_computed(self) -> bool:
         """Whether all that is to be written is computed."""

@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 from perfdoctor.injection.calls import Function
+from perfdoctor.observe.agent.rewriting import equations_in
 from perfdoctor.schema.calls import shared_lengths
 from perfdoctor.schema.capture import LARGER_BATCHES
 
@@ -43,19 +44,38 @@ def lengthened(
 ) -> Any:
     """The program that jax traces for new data with one axis of another length.
 
-    `chosen`: the identities of the new arrays among the arguments.
+    `chosen`: the identities of the new arrays among the arguments. Of two axes that are as long,
+    the batch's is the one that no loop goes over.
     """
 
-    def longer(leaf: Any) -> Any:
-        if id(leaf) not in chosen or length not in leaf.shape[:2]:
-            return leaf
-        axis = leaf.shape.index(length)
-        shape = (*leaf.shape[:axis], larger, *leaf.shape[axis + 1 :])
-        return jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(leaf.dtype))
+    def traced(which: int) -> Any:
+        def longer(leaf: Any) -> Any:
+            if id(leaf) not in chosen or length not in leaf.shape[:2]:
+                return leaf
+            axes = [n for n, size in enumerate(leaf.shape[:2]) if size == length]
+            axis = axes[min(which, len(axes) - 1)]
+            shape = (*leaf.shape[:axis], larger, *leaf.shape[axis + 1 :])
+            return jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(leaf.dtype))
 
-    arguments = jax.tree_util.tree_map(longer, args)
-    named = jax.tree_util.tree_map(longer, kwargs)
-    return function.jitted.trace(*arguments, **named).jaxpr
+        arguments = jax.tree_util.tree_map(longer, args)
+        named = jax.tree_util.tree_map(longer, kwargs)
+        return function.jitted.trace(*arguments, **named).jaxpr
+
+    leaves = [each for each in jax.tree_util.tree_leaves((args, kwargs)) if id(each) in chosen]
+    is_doubtful = any(each.shape[:2].count(length) > 1 for each in leaves)
+    if not is_doubtful:
+        return traced(0)
+    try:
+        outer = traced(0)
+    except Exception:  # whatever the user's code raises for shapes that don't fit
+        return traced(1)
+    return traced(1) if loops(outer, larger) else outer
+
+
+def loops(closed: Any, trips: int) -> bool:
+    """Whether a program holds a loop of so many trips."""
+    scans = (each for each in equations_in(closed) if each.primitive.name == "scan")
+    return any(each.params["length"] == trips for each in scans)
 
 
 def together(jax: Any, closed: Any, fresh: list[int], count: int) -> Any:
@@ -68,6 +88,35 @@ def together(jax: Any, closed: Any, fresh: list[int], count: int) -> Any:
         for n, aval in enumerate(closed.in_avals)
     ]
     return jax.make_jaxpr(jax.vmap(jaxpr_as_fun(closed), in_axes=axes))(*shapes)
+
+
+def at_once(jax: Any, closed: Any, changing: list[int], count: int) -> Any:
+    """The program that computes so many steps side by side, and returns what one of them does.
+
+    `changing`: the arguments that each of them has of its own. XLA can't see that they are alike.
+    """
+    import jax.numpy as jnp
+    from jax.extend.core import jaxpr_as_fun
+
+    def is_key(value: Any) -> bool:
+        return bool(jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key))
+
+    def hidden(values: list[Any]) -> list[Any]:
+        arrays = iter(jax.lax.optimization_barrier([each for each in values if not is_key(each)]))
+        return [each if is_key(each) else next(arrays) for each in values]
+
+    def copied(value: Any) -> Any:
+        same = jnp.broadcast_to(value, (count, *value.shape))
+        return jax.random.split(value, count) if is_key(value) and not value.shape else same
+
+    def computed(*values: Any) -> list[Any]:
+        own = hidden([copied(values[n]) if n in changing else values[n] for n in all_of_them])
+        return [each[0] for each in hidden(jax.vmap(jaxpr_as_fun(closed), in_axes=axes)(*own))]
+
+    all_of_them = range(len(closed.in_avals))
+    axes = [0 if n in changing else None for n in all_of_them]
+    shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in closed.in_avals]
+    return jax.make_jaxpr(computed)(*shapes)
 
 
 def x64_off(jax: Any) -> Any:

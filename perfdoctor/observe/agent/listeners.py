@@ -70,6 +70,14 @@ class Listeners:
             self.step.failure = reason(error)
         self.look_for_operations()
 
+    def conclude(self) -> None:
+        """The program has ended before a window was traced: keep what was seen until then."""
+        made, deaf = settings(self._jax), partial(self.compilation.deaf, self._jax)
+        try:
+            self.step.conclude(self._capture_to, made, deaf)
+        except Exception as error:
+            self.step.failure = reason(error)
+
     def look_for_operations(self, *, early: bool = False) -> None:
         """Look whether a function dispatches its operations one by one.
 

@@ -57,14 +57,17 @@ def jaxprs_in(params: dict[str, Any]) -> Iterator[Any]:
                 yield each
 
 
+def equations_in(jaxpr: Any) -> Iterator[Any]:
+    """All operations of a program, however deep."""
+    for equation in getattr(jaxpr, "jaxpr", jaxpr).eqns:
+        yield equation
+        for each in jaxprs_in(equation.params):
+            yield from equations_in(each)
+
+
 def holds(jaxpr: Any, names: tuple[str, ...]) -> bool:
     """Whether an operation of one of these names is in it, however deep."""
-    inner = getattr(jaxpr, "jaxpr", jaxpr)
-    return any(
-        equation.primitive.name in names
-        or any(holds(each, names) for each in jaxprs_in(equation.params))
-        for equation in inner.eqns
-    )
+    return any(equation.primitive.name in names for equation in equations_in(jaxpr))
 
 
 def without_callbacks(closed: Any) -> Any:

@@ -3,27 +3,29 @@
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from msgspec.structs import replace
 
 from perfdoctor.injection.calls import Hear, Hearing, wrap_makers
-from perfdoctor.observe.agent.beside import Worker, readings, work_beside
-from perfdoctor.observe.agent.calls import Probed, Prober
+from perfdoctor.observe.agent.beside import Beside, Worker, readings, work_beside
+from perfdoctor.observe.agent.calls import Prober
 from perfdoctor.observe.agent.capture import Capturer
-from perfdoctor.observe.agent.compilation import COMPILED, CompilationWatch
+from perfdoctor.observe.agent.compilation import CompilationWatch
 from perfdoctor.observe.agent.garbage import GarbageWatch
+from perfdoctor.observe.agent.glance import Glance
 from perfdoctor.observe.agent.roles import Probe, step_of
 from perfdoctor.observe.agent.silence import Context
-from perfdoctor.observe.agent.span import span_of
+from perfdoctor.observe.agent.span import Span, span_of
 from perfdoctor.observe.agent.standstill import Standstill
+from perfdoctor.observe.agent.telling import compiled, step_calls
 from perfdoctor.observe.agent.threads import Reading, read
 from perfdoctor.observe.agent.timing import Timer
 from perfdoctor.schema.calls import StepCalls
+from perfdoctor.schema.capture import MANIFEST
 
 TIMED_S = 1.0
 """Seconds for which steps are timed, before anything is traced."""
@@ -67,6 +69,7 @@ class StepWatch:
         """What a step takes, if it was timed."""
         self._ended, self._garbage, self._compilation = ended, garbage, compilation
         self.hearing = Hearing()
+        self._glance: Glance | None = None
         self._probe: Probe | None = None
         self._capturer: Capturer | None = None
         """What has captured a step that is not yet written."""
@@ -92,8 +95,7 @@ class StepWatch:
         """
         self._probe = None
         timer = Timer(self._jax, TIMED_S)
-        before, since_epoch_ns = readings(), time.time_ns() - time.monotonic_ns()
-        begin_ns = time.time_ns()
+        before, begin_ns = readings(), time.time_ns()
         is_told = self._listen(
             timer, timer.is_told, PROBING_S, lambda: bool(timer.calls), waits_long=True
         )
@@ -110,31 +112,55 @@ class StepWatch:
         if told is None:
             self._give_up(prober.failure or "no sequence of jitted calls repeats")
             return
-        span, probe = told
-        self.step_ms, self._probe = span.step_ms, probe
-        passed_ms = (end_ns - begin_ns) / 1e6
-        steps = passed_ms / span.step_ms
-        timed_ns = timer.begin_ns + since_epoch_ns, timer.end_ns + since_epoch_ns
-        caller, callers = probe.thread, {each.thread for each in timer.calls}
+        steps = (end_ns - begin_ns) / 1e6 / told[0].step_ms
+        caller, callers = told[1].thread, {each.thread for each in timer.calls}
         beside = work_beside(before, after, caller, callers, steps)
-        self._workers = beside.workers
-        self.failure = None
-        self.calls = StepCalls(
-            calls=probe.calls,
-            time_ms=span.step_ms,
-            steps=span.steps,
-            covered=span.covered,
-            threads=span.threads,
-            in_main_thread=caller == threading.main_thread().ident,
-            ready=ready_share(prober.calls, caller),
-            rare_ms=span.rare_ms,
-            collecting_ms=self._collecting_ms(*timed_ns) / span.steps,
-            compiling_ms=self._compiling_ms(*timed_ns) / span.steps,
-            compilations=self._compilations(begin_ns, end_ns) / steps,
-            delayed_ms=beside.delayed_ms,
-            threads_cpu_ms=beside.threads_cpu_ms,
-            children_cpu_ms=beside.children_cpu_ms,
+        compilations = compiled(self._compilation, begin_ns, end_ns) / steps
+        self._tell(timer, prober, told, beside, compilations)
+
+    def _tell(
+        self,
+        timer: Timer,
+        prober: Prober,
+        told: tuple[Span, Probe],
+        beside: Beside,
+        compilations: float,
+    ) -> None:
+        """Keep what was seen."""
+        (span, probe), self.failure = told, None
+        self.step_ms, self._probe, self._workers = span.step_ms, probe, beside.workers
+        self.calls = step_calls(
+            timer, prober, told, beside, compilations, self._garbage, self._compilation
         )
+
+    def glance(self) -> None:
+        """Look at the program's calls while nobody waits for it, in case that it ends soon; anew if
+        something has compiled since.
+        """
+        since_s = (time.time_ns() - self._glance.begin_ns) / 1e9 if self._glance else 0.0
+        if self._glance is None or self._compilation.quiet_for_s() < since_s:
+            self._glance = self.hearing.hear = Glance(self._jax, self._compilation.calls)
+
+    def conclude(
+        self,
+        folder: Path | None,
+        settings: Mapping[str, Any],
+        deaf: Callable[[], Context] = nullcontext,
+    ) -> None:
+        """Of a program that has ended too early for more, tell what was seen at a glance; and save
+        its step in `folder`, with values that are made up, if it is not there.
+        """
+        self.hearing.hear = None
+        told = self._glance.told() if self._glance is not None else None
+        if self._glance is None or told is None:
+            return
+        if self.calls is None:
+            self._tell(self._glance.timer, self._glance.prober, told, Beside(), 0.0)
+        if folder is not None and not (folder / MANIFEST).exists():
+            self._probe = told[1]
+            self._capturer = self._capturer_of(folder, settings, deaf)
+            self._glance.capture(self._capturer, self._probe)
+            self.keep()
 
     def capture(
         self, folder: Path, settings: Mapping[str, Any], deaf: Callable[[], Context] = nullcontext
@@ -142,24 +168,29 @@ class StepWatch:
         """Save a step in `folder`; `deaf`: in which nobody else listens to what jax does."""
         if self._probe is None:
             return
-        self._attempts += 1
-        threads = self.calls.threads if self.calls else 1
-        capturer = Capturer(
-            self._jax,
-            self._probe,
-            folder,
-            settings,
-            self._env_at_start,
-            threads,
-            deaf,
-            prefix=f"{self._attempts}-",
-        )
+        capturer = self._capturer_of(folder, settings, deaf)
         if not self._listen(capturer, capturer.done.is_set, CAPTURING_S):
             capturer.failure = "the step was not called again"
         self._capturer = capturer
         self._wait_for(capturer.is_computed, COPYING_S)
         if capturer.is_computed():
             self.keep()
+
+    def _capturer_of(
+        self, folder: Path, settings: Mapping[str, Any], deaf: Callable[[], Context]
+    ) -> Capturer:
+        assert self._probe is not None
+        self._attempts += 1
+        return Capturer(
+            self._jax,
+            self._probe,
+            folder,
+            settings,
+            self._env_at_start,
+            self.calls.threads if self.calls else 1,
+            deaf,
+            prefix=f"{self._attempts}-",
+        )
 
     def stand_still(self) -> None:
         """Hold the step up once, if others work beside it, and see who works on."""
@@ -206,34 +237,6 @@ class StepWatch:
         until = time.monotonic() + seconds
         while not condition() and time.monotonic() < until and not self._ended.wait(POLL_S):
             self._meanwhile()
-
-    def _collecting_ms(self, begin_ns: int, end_ns: int) -> float:
-        spans = [(each.start_ns, each.end_ns) for each in self._garbage.events]
-        return covered_ms(spans, begin_ns, end_ns)
-
-    def _compiling_ms(self, begin_ns: int, end_ns: int) -> float:
-        events = self._compilation.events
-        spans = [(each.end_ns - round(each.seconds * 1e9), each.end_ns) for each in events]
-        return covered_ms(spans, begin_ns, end_ns)
-
-    def _compilations(self, begin_ns: int, end_ns: int) -> int:
-        events = self._compilation.events
-        return sum(e.phase == COMPILED and begin_ns <= e.end_ns <= end_ns for e in events)
-
-
-def covered_ms(spans: Iterable[tuple[int, int]], begin_ns: int, end_ns: int) -> float:
-    """The time between two instants that is in any of the spans, which may overlap."""
-    covered_ns, reached_ns = 0, begin_ns
-    for first_ns, last_ns in sorted(spans):
-        covered_ns += max(0, min(last_ns, end_ns) - max(first_ns, reached_ns))
-        reached_ns = max(reached_ns, last_ns)
-    return covered_ns / 1e6
-
-
-def ready_share(calls: Sequence[Probed], caller: int) -> float:
-    """The share of a thread's calls before which the results of the call before were computed."""
-    told = [each.ready for each in calls if each.thread == caller and each.ready is not None]
-    return fmean(told) if told else 0.0
 
 
 def is_blocked(before: Reading, after: Reading, seconds: float) -> bool:

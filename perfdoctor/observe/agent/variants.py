@@ -7,6 +7,7 @@ from typing import Any
 
 from perfdoctor.injection.calls import OWN_FILES, Function
 from perfdoctor.observe.agent.exporting import (
+    at_once,
     exported,
     lengthened,
     narrowed,
@@ -23,11 +24,20 @@ from perfdoctor.observe.agent.rewriting import (
     without_callbacks,
 )
 from perfdoctor.observe.agent.roles import Probe
-from perfdoctor.schema.capture import AS_IT_IS, LARGER_BATCHES, NO_CALLBACKS, batch_program
+from perfdoctor.schema.capture import (
+    AS_IT_IS,
+    AT_ONCE,
+    COPIES,
+    LARGER_BATCHES,
+    NO_CALLBACKS,
+    batch_program,
+)
 
 OWN_FILES.add(__file__)
 TOGETHER = "together"
 """The program for the requests of several threads at once."""
+MOST_COPIED_BYTES = 2**28
+"""The largest state of several steps at once, in bytes. Copying it is part of each such step."""
 Makers = dict[str, Callable[[], Any]]
 """By the name of a program: traces or rewrites it."""
 
@@ -98,7 +108,7 @@ class Variants:
         fresh = [n for n in fresh if leaves[n].kind in ("device", "host")]
         found = Makers()
         if not fresh:
-            return found
+            return self._at_once(call)
         if self.threads > 1 and all(leaf.role != "state" for leaf in leaves):
             found[TOGETHER] = lambda: together(self.jax, call.closed, fresh, self.threads)
         for length in short_axes([(leaves[n].shape, leaves[n].bytes) for n in fresh]):
@@ -107,6 +117,15 @@ class Variants:
                     self._lengthened, call, fresh, length, larger
                 )
         return found
+
+    def _at_once(self, call: TracedCall) -> Makers:
+        """The program for several steps at once, of a step that makes its own data."""
+        leaves = self.probe.calls[call.place].leaves
+        changing = [n for n, leaf in enumerate(leaves) if leaf.role == "state"]
+        size = sum(leaves[n].bytes for n in changing)
+        if not changing or self.threads > 1 or COPIES * size > MOST_COPIED_BYTES:
+            return {}
+        return {AT_ONCE: lambda: at_once(self.jax, call.closed, changing, COPIES)}
 
     def _lengthened(self, call: TracedCall, fresh: list[int], length: int, larger: int) -> Any:
         """The program for a larger batch.

@@ -133,7 +133,10 @@ class Watcher(threading.Thread):
             self._wait_until_steady()
             if not is_known:
                 self.listeners.look_at_the_step()
+                self.write()  # it may end, or have to be ended, before more is seen
             self._trace_window(window, with_enough_steps(window_s, self.step.step_ms))
+            if self._ended.is_set() and self.recording.window is None:
+                return  # what was seen until then is written by who ends us
             self.step.keep()
             self.step.stand_still()
             self.write()
@@ -172,7 +175,8 @@ class Watcher(threading.Thread):
         self._ended.set()
         (self.folder / LEFT).touch()
         self.join()
-        if not (self.folder / RECORDING).exists():
+        if self.recording.window is None:
+            self.listeners.conclude()
             self.write()
 
     def write(self) -> None:
@@ -198,6 +202,8 @@ class Watcher(threading.Thread):
             quiet_s = self.compilation.quiet_for_s()
             since_s = (time.time_ns() - previewed_ns) / 1e9
             fresh = since_s < quiet_s  # nothing compiled since the preview
+            if quiet_s > SETTLED_S and self.recording.window is None:
+                self.step.glance()
             if quiet_s > SETTLED_S and not fresh and on_cpu(self.jax):
                 previewed_ns = self._preview()
             elif self._may_open() and (since_s > GAP_S or not fresh):

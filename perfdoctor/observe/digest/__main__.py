@@ -22,6 +22,7 @@ from perfdoctor.observe.digest.executable import (
     record_of,
     text_of,
 )
+from perfdoctor.observe.digest.from_calls import steps_from
 from perfdoctor.observe.digest.garbage import garbage_of
 from perfdoctor.observe.digest.layers import TOO_MANY
 from perfdoctor.observe.digest.places import Code
@@ -45,6 +46,8 @@ COSTLY_S = 1.8
 """Seconds of a window: a shorter one was ended for its many events, of which writing takes up to
 ten times as long as the window itself; most likely it lay in an evaluation, and a little more will
 do."""
+TOO_SHORT = "the run ended before it was steady; give it more steps"
+"""Why something of a run is not known, of which no window was traced."""
 SURE_LOOKS = 2
 """Looks at which the same function must have dispatched operations: one may have lain in a
 set-up."""
@@ -59,22 +62,22 @@ def digest(folder: Path) -> Digest:
     seen = seen_in(folder, recording)
     steps = steps_of(seen, recording, xplane.read(folder / PREVIEW)) if seen else None
     step_program, executable = None, None
-    if recording.window is None:
-        why = "the run ended before it was steady; give it more steps"
+    known = recording.step_calls
+    if recording.window is None and known is not None:
+        steps = steps_from(known)
+        step_program = program_of(steps, recording, missing)
+        missing |= dict.fromkeys(("garbage", "executable", "cost", "threads"), TOO_SHORT)
+    elif recording.window is None:
         parts = ("steps", "garbage", "program", "executable", "cost", "threads")
-        missing |= dict.fromkeys(parts, why)
+        missing |= dict.fromkeys(parts, TOO_SHORT)
     elif steps is None:
         why = why_no_steps(seen, recording)
         missing |= dict.fromkeys(("steps", "program", "executable", "cost"), why)
     else:
         executable = with_axes(folder, steps, seen, recording)
         steps = with_convolutions(folder, steps, seen, recording)
-        code = Code(own=tuple(recording.own))
-        try:
-            size = executable.argument_bytes if executable is not None else None
-            step_program = program.read(Path(recording.programs), steps.function, code, size)
-        except Exception as error:  # jaxlib's parser is no stable interface
-            missing["program"] = f"the StableHLO of {steps.function} can't be read: {error}"
+        size = executable.argument_bytes if executable is not None else None
+        step_program = program_of(steps, recording, missing, size)
     missing |= unread(step_program)
     return Digest(
         compiles=compiles_of(recording),
@@ -88,6 +91,20 @@ def digest(folder: Path) -> Digest:
         next_window_s=next_window_s(seen, steps, recording),
         is_step_known=is_known(steps, recording),
     )
+
+
+def program_of(
+    steps: Steps, recording: Recording, missing: dict[str, str], size_bytes: int | None = None
+) -> Program | None:
+    """The step's program; why it can't be read is added to what is missing. `size_bytes`: of its
+    arguments, by which it is known among those of the same name.
+    """
+    code = Code(own=tuple(recording.own))
+    try:
+        return program.read(Path(recording.programs), steps.function, code, size_bytes)
+    except Exception as error:  # jaxlib's parser is no stable interface
+        missing["program"] = f"the StableHLO of {steps.function} can't be read: {error}"
+        return None
 
 
 def unread(step_program: Program | None) -> dict[str, str]:

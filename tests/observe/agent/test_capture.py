@@ -22,7 +22,7 @@ from perfdoctor.observe.agent.calls import Prober
 from perfdoctor.observe.agent.capture import SMALL, Capturer
 from perfdoctor.observe.agent.roles import probe_of
 from perfdoctor.observe.agent.values import SavedValues
-from perfdoctor.schema.capture import AS_IT_IS, MANIFEST, Capture, SavedLeaf
+from perfdoctor.schema.capture import AS_IT_IS, AT_ONCE, MANIFEST, Capture, SavedLeaf
 from tests.command import ROOT
 from tests.observe.agent.heard import STEPS, Program, makers
 
@@ -343,5 +343,5 @@ def test_how_arrays_lie_on_several_devices(tmp_path: Path) -> None:
 
 def test_double_precision_is_saved_in_single_too(tmp_path: Path) -> None:
     found, narrow = in_a_child(WIDE, tmp_path, JAX_PLATFORMS="cpu")
-    assert found == ["float64", [AS_IT_IS, "float32"], None]
+    assert found == ["float64", [AS_IT_IS, AT_ONCE, "float32"], None]
     assert narrow == "float32"

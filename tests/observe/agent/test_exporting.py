@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 
 from perfdoctor.injection.calls import Function
-from perfdoctor.observe.agent.exporting import lengthened, narrowed, short_axes, together, x64_off
+from perfdoctor.observe.agent.exporting import (
+    at_once,
+    lengthened,
+    loops,
+    narrowed,
+    short_axes,
+    together,
+    x64_off,
+)
 
 
 @pytest.fixture
@@ -80,6 +88,30 @@ def test_new_data_without_that_axis_stay_as_they_are() -> None:
     function, chosen = function_of(jax.jit(scaled)), {id(batch), id(scale)}
     made = lengthened(jax, function, (state, batch, scale), {}, chosen, 8, 32)
     assert [each.shape for each in made.in_avals] == [(4,), (32, 4), (2,)]
+
+
+@pytest.mark.parametrize("is_fixed", [False, True])
+def test_of_two_axes_alike_the_batch_is_the_one_that_no_loop_goes_over(is_fixed: bool) -> None:
+    """A step of one microbatch of one example. `is_fixed`: whether there can be no more of them."""
+
+    def accumulated(state: Any, batch: Any) -> Any:
+        rates = (jnp.ones(1 if is_fixed else len(batch)), batch)
+        return jax.lax.scan(lambda p, each: (p + each[0] * each[1].sum(0), None), state, rates)[0]
+
+    state, batch = jnp.ones(4), np.ones((1, 1, 4), np.float32)
+    function = function_of(jax.jit(accumulated))
+    made = lengthened(jax, function, (state, batch), {}, {id(batch)}, 1, 32)
+    assert [each.shape for each in made.in_avals] == [(4,), (1, 32, 4)]
+    assert loops(made, 1) and not loops(made, 32)
+
+
+def test_several_steps_at_once_return_what_one_does() -> None:
+    weights, key = jnp.arange(4.0), jax.random.key(0)
+    closed = jax.make_jaxpr(lambda w, k, x: (w * x, k))(weights, key, 3.0)
+    made = at_once(jax, closed, [0, 1], 5)
+    results = jax.core.eval_jaxpr(made.jaxpr, made.consts, weights, key, 3.0)
+    assert jnp.allclose(results[0], weights * 3) and results[1].shape == ()
+    assert "5,4" in str(made)
 
 
 def test_together_answers_each_request_as_alone() -> None:

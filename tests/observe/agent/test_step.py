@@ -23,7 +23,8 @@ from perfdoctor.injection import injected
 from perfdoctor.observe.agent import step
 from perfdoctor.observe.agent.compilation import CompilationWatch
 from perfdoctor.observe.agent.garbage import GarbageWatch
-from perfdoctor.observe.agent.step import StepWatch, covered_ms, is_blocked
+from perfdoctor.observe.agent.step import StepWatch, is_blocked
+from perfdoctor.observe.agent.telling import covered_ms
 from perfdoctor.observe.agent.threads import Reading
 from perfdoctor.protocol import BROKEN
 from perfdoctor.schema.capture import MANIFEST, Capture

@@ -179,3 +179,17 @@ def test_results_that_are_all_large_are_waited_for(monkeypatch: pytest.MonkeyPat
     small, large = jnp.ones(3), jnp.ones(30)
     assert copy_of_smallest(noting, (large, small)) is None
     assert [each.shape for each in waited] == [(3,)]
+
+
+def test_a_timer_that_is_ended_tells_what_was_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "MARK_S", 0.0)
+    timer = Timer(jax, 1e6)
+    step = Function(jax.jit(lambda p: p + 1))
+    assert not timer.end()
+    p = jnp.zeros(8)
+    for _ in range(100):
+        p = timer(step, (p,), {})
+    jax.block_until_ready(p)
+    assert timer.end()
+    assert 4 <= len(timer.calls) <= 100
+    assert timer.end_ns >= timer.begin_ns > 0

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from perfdoctor.observe.agent import variants
-from perfdoctor.schema.capture import AS_IT_IS, MANIFEST
+from perfdoctor.schema.capture import AS_IT_IS, AT_ONCE, COPIES, MANIFEST
 from tests.observe.agent.test_capture import SHAPE, captured, run, saved, training
 
 
@@ -45,9 +45,42 @@ def test_products_of_high_precision_are_saved_in_the_usual_one_too(tmp_path: Pat
             yield
 
     (call,) = saved(program, tmp_path).calls
-    assert set(call.programs) == {AS_IT_IS, "inexact"}
+    assert set(call.programs) == {AS_IT_IS, AT_ONCE, "inexact"}
     (p,) = run(tmp_path, call.programs["inexact"], jnp.ones(SHAPE), jnp.eye(8))
     assert float(p[0]) == 1.0
+
+
+def playing(made: Any) -> Any:
+    """A step that makes its own data."""
+
+    def step(p: Any, key: Any) -> Any:
+        key, sub = jax.random.split(key)
+        return p + jax.random.normal(sub, SHAPE).sum(), key
+
+    jitted = made.jit(step)
+    p, key = jnp.zeros(SHAPE), jax.random.key(0)
+    while True:
+        p, key = jitted(p, key)
+        yield
+
+
+def test_a_step_that_makes_its_own_data_is_saved_several_times_at_once(tmp_path: Path) -> None:
+    (call,) = saved(playing, tmp_path).calls
+    assert set(call.programs) == {AS_IT_IS, AT_ONCE}
+    p, key = run(tmp_path, call.programs[AT_ONCE], jnp.zeros(SHAPE), jax.random.key(0))
+    assert p.shape == SHAPE and key.shape == ()
+    bodies = {
+        name: str(jax.export.deserialize(bytearray((tmp_path / file).read_bytes())).mlir_module())
+        for name, file in call.programs.items()
+    }
+    wide = f"tensor<{COPIES}x{SHAPE[0]}xf32>"
+    assert wide in bodies[AT_ONCE] and wide not in bodies[AS_IT_IS]
+
+
+def test_a_large_state_is_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(variants, "MOST_COPIED_BYTES", 0)
+    (call,) = saved(playing, tmp_path).calls
+    assert set(call.programs) == {AS_IT_IS}
 
 
 def test_what_can_not_be_exported_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from perfdoctor.observe.agent.steadiness import QUIET_S
 from perfdoctor.observe.agent.watch import GAP_S, Watcher
 from perfdoctor.observe.digest import xplane
 from perfdoctor.protocol import ATTACHED, BROKEN, STOP
+from perfdoctor.schema.capture import MANIFEST
 from perfdoctor.schema.digest import Digest
 from tests.benchmarks.watched import Resting
 
@@ -60,7 +61,11 @@ INTERRUPTED = -2
 
 
 def watched(
-    tmp_path: Path, program: str, answers: Sequence[float] = (), window_s: float = 0.5
+    tmp_path: Path,
+    program: str,
+    answers: Sequence[float] = (),
+    window_s: float = 0.5,
+    capture_to: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """A script run under the agent, whose first windows are answered so, and then told to stop."""
     script, folder = tmp_path / "patient.py", tmp_path / "recording"
@@ -72,6 +77,7 @@ def watched(
         folder=str(folder),
         steady_within_s=30.0,
         window_s=window_s,
+        capture_to=capture_to and str(capture_to),
     )
     child = subprocess.Popen(
         [sys.executable, str(script), str(folder)],
@@ -139,6 +145,24 @@ def test_a_program_that_ends_before_it_is_steady_has_no_window(tmp_path: Path) -
     assert seen["window"] is None
     assert seen["settings"]["jax_debug_infs"] is True
     assert {event["function"] for event in seen["compiles"]} >= {"<lambda>"}
+
+
+def test_a_program_that_ends_before_it_is_steady_has_told_its_step(tmp_path: Path) -> None:
+    short = "for _ in range(300):\n    p = step(p, x)\n    time.sleep(0.001)\nprint('ends')"
+    folder = tmp_path / "captured"
+    folder.mkdir()
+    answer = watched(tmp_path, BEGIN + short, capture_to=folder)
+    assert (answer.returncode, answer.stdout, answer.stderr) == (0, "begins\nends\n", "")
+    seen = recording(tmp_path)
+    assert seen["window"] is None
+    (call,) = seen["step_calls"]["calls"]
+    assert {leaf["argument"]: leaf["role"] for leaf in call["leaves"]} == {
+        "p": "state",
+        "x": "constant",
+    }
+    assert seen["step_calls"]["time_ms"] >= 1.0
+    manifest = json.loads((folder / MANIFEST).read_bytes())
+    assert manifest["made"] == ["p", "x"]
 
 
 def test_a_program_that_ends_in_the_window_is_recorded_until_then(tmp_path: Path) -> None:
@@ -405,7 +429,7 @@ def waited_for(
     *compiled_s: float,
     kind: type[Watcher] = Watcher,
 ) -> tuple[float, list[float]]:
-    """When a program that compiles then counts as steady, and when glances at it ended."""
+    """When a program that compiles then counts as steady, and when previews of it ended."""
     clock = Clock()
     monkeypatch.setattr(watch, "time", clock)
     watcher, traces = kind(folder, steady_within_s=60.0, window_s=0.5), Traces(clock)
@@ -413,34 +437,35 @@ def waited_for(
     watcher.profiler = traces  # type: ignore[assignment]
     watcher.compilation = Compilations(clock, *compiled_s)  # type: ignore[assignment]
     watcher._ended = clock  # type: ignore[assignment]
+    watcher.step = SimpleNamespace(glance=lambda: None)  # type: ignore[assignment]
     watcher._wait_until_steady()
     return clock.now_s - 1000.0, [each - 1000.0 for each in traces.stopped_s]
 
 
-def test_a_glance_is_taken_again_if_something_compiles_after_it(
+def test_a_preview_is_taken_again_if_something_compiles_after_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steady_s, glances_s = waited_for(tmp_path, monkeypatch, "cpu", 0.0, 0.6)
-    assert len(glances_s) == 2
-    assert glances_s[0] < 0.6 < glances_s[1] < steady_s - GAP_S
+    steady_s, previews_s = waited_for(tmp_path, monkeypatch, "cpu", 0.0, 0.6)
+    assert len(previews_s) == 2
+    assert previews_s[0] < 0.6 < previews_s[1] < steady_s - GAP_S
     assert 0.6 + QUIET_S < steady_s < 0.6 + QUIET_S + 0.1  # no later than without it
     assert (tmp_path / "preview").exists()
 
 
-def test_no_glance_is_taken_on_an_accelerator(
+def test_no_preview_is_taken_on_an_accelerator(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steady_s, glances_s = waited_for(tmp_path, monkeypatch, "gpu", 0.0)
-    assert glances_s == []
+    steady_s, previews_s = waited_for(tmp_path, monkeypatch, "gpu", 0.0)
+    assert previews_s == []
     assert QUIET_S < steady_s < QUIET_S + 0.1
 
 
 def test_the_observer_that_the_projects_own_gate_measures_never_opens_its_window(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    until_s, glances_s = waited_for(tmp_path, monkeypatch, "cpu", 0.0, kind=Resting)
+    until_s, previews_s = waited_for(tmp_path, monkeypatch, "cpu", 0.0, kind=Resting)
     assert until_s > ENDS_S
-    assert len(glances_s) == 1
+    assert len(previews_s) == 1
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,80 @@
+"""What was seen of a step's calls, as it is told to perfdoctor."""
+
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+
+from perfdoctor.observe.agent.beside import Beside
+from perfdoctor.observe.agent.calls import Probed, Prober
+from perfdoctor.observe.agent.compilation import COMPILED, CompilationWatch
+from perfdoctor.observe.agent.garbage import GarbageWatch
+from perfdoctor.observe.agent.roles import Probe
+from perfdoctor.observe.agent.span import Span
+from perfdoctor.observe.agent.timing import Timer
+from perfdoctor.schema.calls import StepCalls
+
+
+def step_calls(
+    timer: Timer,
+    prober: Prober,
+    told: tuple[Span, Probe],
+    beside: Beside,
+    compilations: float,
+    garbage: GarbageWatch,
+    compilation: CompilationWatch,
+) -> StepCalls:
+    """The calls of a step, and what the host does beside them. `compilations`: in each step."""
+    span, probe = told
+    since_epoch_ns = time.time_ns() - time.monotonic_ns()
+    timed_ns = timer.begin_ns + since_epoch_ns, timer.end_ns + since_epoch_ns
+    return StepCalls(
+        calls=probe.calls,
+        time_ms=span.step_ms,
+        steps=span.steps,
+        covered=span.covered,
+        threads=span.threads,
+        in_main_thread=probe.thread == threading.main_thread().ident,
+        ready=ready_share(prober.calls, probe.thread),
+        rare_ms=span.rare_ms,
+        collecting_ms=collecting_ms(garbage, *timed_ns) / span.steps,
+        compiling_ms=compiling_ms(compilation, *timed_ns) / span.steps,
+        compilations=compilations,
+        delayed_ms=beside.delayed_ms,
+        threads_cpu_ms=beside.threads_cpu_ms,
+        children_cpu_ms=beside.children_cpu_ms,
+    )
+
+
+def compiled(compilation: CompilationWatch, begin_ns: int, end_ns: int) -> int:
+    """How many programs were compiled between two instants."""
+    events = compilation.events
+    return sum(e.phase == COMPILED and begin_ns <= e.end_ns <= end_ns for e in events)
+
+
+def compiling_ms(compilation: CompilationWatch, begin_ns: int, end_ns: int) -> float:
+    """For how long something was traced, lowered or compiled."""
+    events = compilation.events
+    spans = [(each.end_ns - round(each.seconds * 1e9), each.end_ns) for each in events]
+    return covered_ms(spans, begin_ns, end_ns)
+
+
+def collecting_ms(garbage: GarbageWatch, begin_ns: int, end_ns: int) -> float:
+    """For how long garbage was collected."""
+    spans = [(each.start_ns, each.end_ns) for each in garbage.events]
+    return covered_ms(spans, begin_ns, end_ns)
+
+
+def covered_ms(spans: Iterable[tuple[int, int]], begin_ns: int, end_ns: int) -> float:
+    """The time between two instants that is in any of the spans, which may overlap."""
+    covered_ns, reached_ns = 0, begin_ns
+    for first_ns, last_ns in sorted(spans):
+        covered_ns += max(0, min(last_ns, end_ns) - max(first_ns, reached_ns))
+        reached_ns = max(reached_ns, last_ns)
+    return covered_ns / 1e6
+
+
+def ready_share(calls: Sequence[Probed], caller: int) -> float:
+    """The share of a thread's calls before which the results of the call before were computed."""
+    told = [each.ready for each in calls if each.thread == caller and each.ready is not None]
+    return fmean(told) if told else 0.0

@@ -1,0 +1,48 @@
+"""The steps of a run that ended before a window was traced."""
+
+import pytest
+
+from perfdoctor.observe.digest.from_calls import steps_from
+from perfdoctor.schema.calls import Call, Leaf, StepCalls
+
+
+def call(function: str, size_bytes: int, before_ms: float, before_cpu_ms: float) -> Call:
+    leaf = Leaf(
+        argument="p", role="state", kind="device", shape=(1,), dtype="float32", bytes=size_bytes
+    )
+    return Call(
+        function=function,
+        leaves=(leaf,),
+        before_ms=before_ms,
+        before_cpu_ms=before_cpu_ms,
+        inside_ms=1.0,
+        inside_cpu_ms=0.5,
+    )
+
+
+CALLS = (call("grad", 100, 4.0, 3.0), call("update", 50, 1.0, 1.0), call("grad", 100, 0.0, 0.0))
+
+
+@pytest.mark.parametrize(("ready", "device_ms", "waits"), [(1.0, 6.0, 1.0), (0.0, 10.0, 0.0)])
+def test_what_the_host_does_shows_where_it_does_not_run_ahead(
+    ready: float, device_ms: float, waits: float
+) -> None:
+    calls = StepCalls(calls=CALLS, time_ms=10.0, steps=50, ready=ready, collecting_ms=1.0)
+    found = steps_from(calls)
+    assert not found.is_traced
+    assert (found.function, found.count, found.calls) == ("grad", 50, {"grad": 2, "update": 1})
+    assert (found.time_ms, found.device_busy_ms, found.waits) == (10.0, device_ms, waits)
+    exposed_ms = found.exposed_gc_ms + found.exposed_other_ms
+    assert found.device_busy_ms + exposed_ms == pytest.approx(found.time_ms)
+    assert (found.wait_ms, found.gc_ms, found.dispatch_ms) == (1.0, 1.0, 1.5)
+
+
+def test_no_more_is_exposed_than_a_step_takes() -> None:
+    busy = StepCalls(calls=(call("grad", 1, 30.0, 30.0),), time_ms=10.0, steps=5, ready=1.0)
+    found = steps_from(busy)
+    assert (found.device_busy_ms, found.exposed_other_ms) == (0.0, 10.0)
+
+
+def test_steps_of_several_threads_are_one_call_of_any() -> None:
+    found = steps_from(StepCalls(calls=CALLS[:1], time_ms=2.0, steps=50, threads=4))
+    assert (found.threads, found.call_ms) == (4, 8.0)
