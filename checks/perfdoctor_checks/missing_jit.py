@@ -55,6 +55,7 @@ from perfdoctor import (
     ok,
     place,
     spared,
+    traced,
 )
 from perfdoctor_checks._limits import HANDFUL, LEAST_SHARE, MOSTLY, SLIGHT
 from perfdoctor_checks._operations import (
@@ -83,7 +84,7 @@ def check(observation: Observation) -> Outcome:
         return not_measured(observation.not_measured.get("steps", "no steps were seen"))
     if steps is None or (eager is not None and eager.is_saved and not eager.is_step):
         return by_operations(observation)
-    evidence = facts(steps)
+    evidence = facts(traced(steps))
     calls = f"{steps.dispatches:.3g} jitted call{'s' * (round(steps.dispatches) != 1)} a step"
     if loose(steps) * steps.dispatches <= HANDFUL:
         return ok(calls, *evidence)

@@ -1,16 +1,14 @@
 """Lets the loop rest while something is timed beside it, for a moment at a time."""
 
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
-from perfdoctor.injection.calls import OWN_FILES, Function, Hearing
+from perfdoctor.injection.calls import OWN_FILES, Hearing
+from perfdoctor.observe.agent.hold import Hold
 
 OWN_FILES.add(__file__)
-LONGEST_S = 5.0
-"""That a call is held, whatever happens."""
 PATIENCE_S = 2.0
 """How long the next call is waited for; a loop that makes none for so long is taken as it is."""
 POLL_S = 0.005
@@ -49,24 +47,7 @@ class Rests:
             self._hearing.hear = None
             hold.over.set()
 
-    def _wait(self, hold: "Hold") -> None:
+    def _wait(self, hold: Hold) -> None:
         until = time.monotonic() + PATIENCE_S
         while not hold.held.wait(POLL_S) and time.monotonic() < until and not self._is_over():
             pass
-
-
-class Hold:
-    """Makes the program's calls, but not before it is over."""
-
-    def __init__(self, jax: Any) -> None:
-        self.held, self.over = threading.Event(), threading.Event()
-        self._jax = jax
-
-    def __call__(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Make a call, late."""
-        if not self.over.is_set():
-            with suppress(Exception):  # it is told to the program where that asks for results
-                self._jax.block_until_ready((args, kwargs))
-            self.held.set()
-            self.over.wait(LONGEST_S)
-        return function.jitted(*args, **kwargs)

@@ -5,8 +5,7 @@ import threading
 import jax
 import pytest
 
-from perfdoctor.diagnosis import rest
-from perfdoctor.diagnosis.rest import Hold, Rests
+from perfdoctor.diagnosis.rest import Rests
 from perfdoctor.injection.calls import Function, Hearing
 
 
@@ -59,10 +58,3 @@ def test_a_loop_that_has_ended_is_not_waited_for() -> None:
     hearing = Hearing()
     with Rests(jax, hearing, lambda: True).quiet():
         assert hearing.hear is None
-
-
-def test_a_call_is_held_for_so_long_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rest, "LONGEST_S", 0.01)
-    hold = Hold(jax)
-    assert hold(Function(lambda x: x + 1), (1,), {}) == 2
-    assert hold.held.is_set() and not hold.over.is_set()

@@ -10,14 +10,21 @@ import re
 import sys
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
 from perfdoctor.injection.calls import OWN_FILES
+from perfdoctor.observe.agent.looks import (
+    FEWEST_CALLS,
+    LEAST_IN_JAX,
+    Looks,
+    eager_of,
+    outermost_first,
+    steps_of,
+)
 from perfdoctor.observe.agent.outline import Arguments, arguments_of
 from perfdoctor.schema.calls import Eager
 
@@ -26,18 +33,18 @@ GAP_S, LONGEST_GAP_S = 0.002, 0.05
 most. Each look holds the program up, so calls are timed by as few as tell them apart."""
 TIMING_S = 1.5
 """Seconds for which calls are timed, if ENOUGH_CALLS are not seen before."""
-FIRST_LOOK_S, LEAST_IN_JAX = 0.2, 0.25
-"""Seconds of a first series of looks, and the share of them at which the main thread must be in
-operations of jax: with less, hardly any time is lost by dispatching them."""
+FIRST_LOOK_S = 0.2
+"""Seconds of a first series of looks."""
 FEWEST_LOOKS = 12
 """Looks made while the observer waited for something else that are enough as a first series."""
 ENOUGH_S, LONGEST_S = 1.0, 6.0
 """Seconds after which looks end that have seen ENOUGH_CALLS, and after which they end anyway."""
-ENOUGH_CALLS, FEWEST_CALLS = 8, 3
-"""Calls of one function that are enough, and the fewest by which it is timed."""
-LOOKS_A_CALL, TIMED_LOOKS = 2.0, 2.5
-"""Looks that a call lasts: with fewer than the first, calls may begin and end between two looks, so
-that their number is not known; with the second, they are timed."""
+IF_KNOWN_S = 2.0
+"""Seconds after which they end where jitted calls make a step, unless ENOUGH_CALLS take longer."""
+ENOUGH_CALLS = 8
+"""Calls of one function that are enough."""
+TIMED_LOOKS = 2.5
+"""Looks that a call lasts when it is timed."""
 DEEPEST, MOST_CANDIDATES = 60, 3
 """Frames of a stack that are looked at; functions that are kept as candidates for the step."""
 OPERATIONS = re.compile(
@@ -50,32 +57,6 @@ LIBRARIES = re.compile(
     r"/site-packages/|/dist-packages/|/lib/python3|^<|/perfdoctor/(?:observe|injection|trials|targets)/"
 )
 """Files that are no part of the program's own code."""
-
-
-@dataclass
-class Looks:
-    """What was seen of the main thread's stack."""
-
-    count: int = 0
-    in_jax: int = 0
-    """Looks at which it was in an operation of jax."""
-    tracing: int = 0
-    """Looks at which jax traced or compiled something."""
-    within: Counter[CodeType] = field(default_factory=Counter)
-    """By function: looks at which a call of it was on the stack."""
-    at_work: Counter[CodeType] = field(default_factory=Counter)
-    """Of these, those at which it was in an operation of jax."""
-    anew: Counter[CodeType] = field(default_factory=Counter)
-    """By function: calls of it that began since the first look."""
-    depth: dict[CodeType, int] = field(default_factory=dict)
-    """By function: the smallest depth at which it was seen, from outside."""
-    passed_s: float = 0.0
-    """From the first to the last."""
-
-    @property
-    def in_jax_share(self) -> float:
-        """Of the looks, those at which the main thread was in an operation of jax."""
-        return self.in_jax / self.count if self.count else 0.0
 
 
 def note_call(*_: Any) -> None:
@@ -115,11 +96,14 @@ class EagerWatch:
         """What was seen while the program was set up tells nothing about its steps."""
         self._seen = Looks()
 
-    def look(self, *, early: bool = False) -> None:
+    def look(self, *, early: bool = False, step_ms: float | None = None) -> None:
         """Take as long as it needs to see some calls, if the program dispatches operations.
 
         `early`: it may still be compiling what it will then call; that is no dispatching.
+        `step_ms`: what a step of its jitted calls takes, if it makes some.
         """
+        some_s = LONGEST_S if step_ms is None else ENOUGH_CALLS * step_ms / 1e3
+        longest_s = min(LONGEST_S, max(IF_KNOWN_S, some_s))
         seen, self._seen = self._seen, Looks()
         if seen.count < FEWEST_LOOKS:
             seen = self._looks(GAP_S, FIRST_LOOK_S, FIRST_LOOK_S)
@@ -130,7 +114,7 @@ class EagerWatch:
             self._found([])
             return
         self._kept = {}
-        looks = self._looks(GAP_S, ENOUGH_S, LONGEST_S)
+        looks = self._looks(GAP_S, ENOUGH_S, longest_s)
         found: list[Candidate] = []
         codes = [code for code in steps_of(looks) if code in self._kept][:MOST_CANDIDATES]
         if looks.in_jax_share >= LEAST_IN_JAX and codes:
@@ -220,31 +204,3 @@ def own_frames(frame: FrameType | None) -> Stack:
         is_tracing = is_tracing or TRACING.search(file) is not None
         frame = frame.f_back
     return Stack(found[::-1], in_operation, is_tracing)
-
-
-def steps_of(looks: Looks) -> list[CodeType]:
-    """The functions that are called again and again, long enough to be seen, and that do not wait
-    for something else most of the time; the outermost first, which holds the others.
-    """
-    often = [code for code, count in looks.anew.items() if count >= FEWEST_CALLS]
-    seen = [code for code in often if looks.within[code] >= LOOKS_A_CALL * looks.anew[code]]
-    working = [code for code in seen if looks.at_work[code] >= LEAST_IN_JAX * looks.within[code]]
-    return outermost_first(looks, working)
-
-
-def outermost_first(looks: Looks, codes: Iterable[CodeType]) -> list[CodeType]:
-    """Functions by how deep they were seen, without comprehensions."""
-    named = [code for code in codes if not code.co_name.startswith("<")]
-    return sorted(named, key=lambda code: looks.depth[code])
-
-
-def eager_of(code: CodeType, looks: Looks) -> Eager:
-    """What the looks tell of a function."""
-    share = looks.within[code] / looks.count
-    return Eager(
-        function=code.co_qualname,
-        file=code.co_filename,
-        line=code.co_firstlineno,
-        call_ms=share * looks.passed_s / looks.anew[code] * 1e3,
-        share=share,
-    )

@@ -84,7 +84,7 @@ class Listeners:
         `early`: the program may still be compiling what it will then call.
         """
         with suppress(Exception), self.compilation.unexplained(self._jax):
-            self.eager.look(early=early)
+            self.eager.look(early=early, step_ms=self.step.step_ms)
 
     def save_whole(self) -> None:
         """At the end of the program, save the function that dispatches its operations, if there is

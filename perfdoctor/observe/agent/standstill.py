@@ -8,19 +8,21 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
 import psutil
 
-from perfdoctor.injection.calls import OWN_FILES, Function
+from perfdoctor.injection.calls import OWN_FILES, Hearing
 from perfdoctor.observe.agent.beside import UNKNOWN, Worker, growth, readings
-from perfdoctor.observe.agent.calls import is_tracing
+from perfdoctor.observe.agent.hold import Hold
 from perfdoctor.observe.agent.threads import Reading
 from perfdoctor.schema.calls import LITTLE, MOSTLY, Restless
 
 OWN_FILES.add(__file__)
+PATIENCE_S = 5.0
+"""Seconds to wait for a call that can be held up."""
 LOOKS, LOOK_S = 6, 0.25
 """Looks, of so many seconds each, in all of which those work that never rest: time enough to load
 some batches ahead."""
@@ -28,67 +30,64 @@ NAP_S = 1e-3
 """Seconds of the sleeps after which a thread would have the interpreter at once, if it was free."""
 
 
-class Standstill:
-    """Makes the program's calls; after one of them, its thread waits and looks."""
+def at_standstill(
+    jax: Any,
+    hearing: Hearing,
+    wait_for: Callable[[Callable[[], bool], float], None],
+    workers: Sequence[Worker],
+    step_ms: float,
+) -> tuple[Restless, ...]:
+    """Holds the program's next call up, if somebody works beside its steps, and sees who works on.
 
-    def __init__(self, jax: Any, thread: int, workers: Sequence[Worker], step_ms: float) -> None:
-        """`thread`: the one that makes the steps, of so many milliseconds."""
-        self.found: tuple[Restless, ...] = ()
-        self.done = threading.Event()
-        self._jax, self._thread, self._step_ms = jax, thread, step_ms
-        self._workers = [each for each in workers if each.cpu_ms > 0]
+    `wait_for`: waits until a condition holds, for so many seconds at most.
+    """
+    if not is_worthwhile(workers, step_ms):
+        return ()
+    hold = hearing.hear = Hold(jax)
+    try:
+        wait_for(hold.held.is_set, PATIENCE_S)
+        return who_works_on(workers, step_ms) if hold.held.is_set() else ()
+    finally:
+        hearing.hear = None
+        hold.over.set()
 
-    @property
-    def is_worthwhile(self) -> bool:
-        """Whether the others take something of the processor."""
-        return sum(each.cpu_ms for each in self._workers) >= LITTLE * self._step_ms
 
-    def __call__(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Make a call; whatever goes wrong with us is no matter of the program."""
-        outputs = function.jitted(*args, **kwargs)
-        is_ours = threading.get_ident() == self._thread
-        if is_ours and not self.done.is_set() and not is_tracing():
-            try:
-                self._jax.block_until_ready(outputs)  # else XLA works on, too
-                self.found = self._look()
-            except Exception:
-                self.found = ()
-            self.done.set()
-        return outputs
+def is_worthwhile(workers: Sequence[Worker], step_ms: float) -> bool:
+    """Whether those beside the step take something of the processor."""
+    return sum(each.cpu_ms for each in workers) >= LITTLE * step_ms
 
-    def _look(self) -> tuple[Restless, ...]:
-        """Those that worked all the time; none as soon as they rest."""
-        at_work, before = self._workers, readings()
-        cores: dict[Worker, float] = {}
-        lateness: list[float] = []
-        helping = 0.0
-        for _ in range(LOOKS):
-            begin = time.monotonic()
-            lateness += naps(LOOK_S)
-            passed_ns, after = (time.monotonic() - begin) * 1e9, readings()
-            wanted = {pid: wanted_ns(before.get(pid, UNKNOWN), each) for pid, each in after.items()}
-            cores = {each: of_worker(each, wanted) / passed_ns for each in at_work}
-            at_work = [each for each in at_work if cores[each] >= MOSTLY * self._usual(each)]
-            if sum(cores[each] for each in at_work) < LITTLE:
-                return ()
-            helping = of_native_threads(wanted.get(os.getpid(), {})) / passed_ns
-            before = after
-        threads = sum(each.thread is not None for each in at_work)
-        is_held = median(lateness) >= MOSTLY * sys.getswitchinterval()
-        return tuple(
-            Restless(
-                name=name_of(each),
-                is_process=each.thread is None,
-                cpu_ms=each.cpu_ms,
-                cores=cores[each] + (helping / threads if each.thread is not None else 0.0),
-                holds_interpreter=is_held and each.thread is not None,
-            )
-            for each in at_work
+
+def who_works_on(workers: Sequence[Worker], step_ms: float) -> tuple[Restless, ...]:
+    """Those of the workers that work all the time, while the step stands still; none as soon as
+    they rest. `step_ms`: what a step takes.
+    """
+    at_work, before = list(workers), readings()
+    cores: dict[Worker, float] = {}
+    lateness: list[float] = []
+    helping = 0.0
+    for _ in range(LOOKS):
+        begin = time.monotonic()
+        lateness += naps(LOOK_S)
+        passed_ns, after = (time.monotonic() - begin) * 1e9, readings()
+        wanted = {pid: wanted_ns(before.get(pid, UNKNOWN), each) for pid, each in after.items()}
+        cores = {each: of_worker(each, wanted) / passed_ns for each in at_work}
+        at_work = [each for each in at_work if cores[each] >= MOSTLY * each.cpu_ms / step_ms]
+        if sum(cores[each] for each in at_work) < LITTLE:
+            return ()
+        helping = of_native_threads(wanted.get(os.getpid(), {})) / passed_ns
+        before = after
+    threads = sum(each.thread is not None for each in at_work)
+    is_held = median(lateness) >= MOSTLY * sys.getswitchinterval()
+    return tuple(
+        Restless(
+            name=name_of(each),
+            is_process=each.thread is None,
+            cpu_ms=each.cpu_ms,
+            cores=cores[each] + (helping / threads if each.thread is not None else 0.0),
+            holds_interpreter=is_held and each.thread is not None,
         )
-
-    def _usual(self, worker: Worker) -> float:
-        """The cores that it has while steps are made."""
-        return worker.cpu_ms / self._step_ms
+        for each in at_work
+    )
 
 
 def naps(seconds: float) -> list[float]:

@@ -20,7 +20,7 @@ from perfdoctor.observe.agent.glance import Glance
 from perfdoctor.observe.agent.roles import Probe, step_of
 from perfdoctor.observe.agent.silence import Context
 from perfdoctor.observe.agent.span import Span, span_of
-from perfdoctor.observe.agent.standstill import Standstill
+from perfdoctor.observe.agent.standstill import at_standstill
 from perfdoctor.observe.agent.telling import compiled, step_calls
 from perfdoctor.observe.agent.threads import Reading, read
 from perfdoctor.observe.agent.timing import Timer
@@ -38,8 +38,6 @@ steps, or has made all that it will."""
 AHEAD_S = 12.0
 """Seconds to wait for a program whose main thread is blocked while others compute: it has called
 many steps ahead."""
-STANDING_S = 5.0
-"""Seconds to wait for a step that can be held up, and in which it is."""
 COMPILING = 2.3
 """The factor of these times for a program that compiles in its steps, so that each call takes
 seconds."""
@@ -70,6 +68,7 @@ class StepWatch:
         self._ended, self._garbage, self._compilation = ended, garbage, compilation
         self.hearing = Hearing()
         self._glance: Glance | None = None
+        self._may_glance = False
         self._probe: Probe | None = None
         self._capturer: Capturer | None = None
         """What has captured a step that is not yet written."""
@@ -83,7 +82,7 @@ class StepWatch:
 
         `hearing`: one that hears of all calls by itself.
         """
-        self._jax = jax
+        self._jax, self._may_glance = jax, hearing is None
         if hearing is None:
             wrap_makers(jax, self.hearing)
         else:
@@ -135,11 +134,14 @@ class StepWatch:
 
     def glance(self) -> None:
         """Look at the program's calls while nobody waits for it, in case that it ends soon; anew if
-        something has compiled since.
+        something has compiled since. Not where that slows all of its calls.
         """
+        if not self._may_glance:
+            return
         since_s = (time.time_ns() - self._glance.begin_ns) / 1e9 if self._glance else 0.0
         if self._glance is None or self._compilation.quiet_for_s() < since_s:
             self._glance = self.hearing.hear = Glance(self._jax, self._compilation.calls)
+        self._glance.timer.look()
 
     def conclude(
         self,
@@ -196,9 +198,10 @@ class StepWatch:
         """Hold the step up once, if others work beside it, and see who works on."""
         if self.calls is None or self._probe is None or self.calls.threads > 1:
             return
-        hold = Standstill(self._jax, self._probe.thread, self._workers, self.calls.time_ms)
-        if hold.is_worthwhile and self._listen(hold, hold.done.is_set, STANDING_S):
-            self.calls = replace(self.calls, restless=hold.found)
+        found = at_standstill(
+            self._jax, self.hearing, self._wait_for, self._workers, self.calls.time_ms
+        )
+        self.calls = replace(self.calls, restless=found)
 
     def keep(self) -> None:
         """Write what was captured and could not be written yet; waits until it is computed."""

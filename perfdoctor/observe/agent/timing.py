@@ -46,7 +46,7 @@ class Mark:
     def look(self, now_ns: int) -> bool:
         """Whether it is computed; not before `made_ns`, and by `now_ns`."""
         if not self.computed_ns and (self.copy is None or self.copy.is_ready()):
-            self.computed_ns = max(self.made_ns, now_ns)
+            self.computed_ns, self.copy = max(self.made_ns, now_ns), None
         return self.computed_ns != 0
 
 
@@ -97,12 +97,18 @@ class Timer:
             self._note(mark)
         return self.end_ns != 0
 
+    def look(self) -> None:
+        """See what is computed by now, and let its copies go; nobody waits."""
+        now_ns = time.monotonic_ns()
+        for mark in list(self._marks):
+            mark.look(now_ns)
+
     def end(self) -> bool:
         """End with what was called by now, all of which is computed; whether that is enough."""
         told = [each for each in self._marks if each.computed_ns]
         if len(told) < 2:  # the program has called ahead of what was computed
-            told, now_ns = list(self._marks), time.monotonic_ns()
-            told = [each for each in told if each.look(now_ns)]
+            self.look()
+            told = [each for each in self._marks if each.computed_ns]
         if len(told) < 2:
             return False
         first, last = told[0], told[-1]

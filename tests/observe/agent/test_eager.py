@@ -5,7 +5,6 @@ import subprocess
 import sys
 import threading
 import time
-import types
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -16,11 +15,10 @@ from perfdoctor.observe.agent.eager import (
     LONGEST_S,
     Candidate,
     EagerWatch,
-    Looks,
-    eager_of,
     own_frames,
-    steps_of,
 )
+from perfdoctor.observe.agent.looks import Looks, eager_of
+from tests.observe.agent.test_looks import code_of, looks_of
 
 WATCHED = """
 import json, sys, threading, time
@@ -98,6 +96,20 @@ def test_a_program_that_dispatches_no_more_is_not_looked_at_for_long() -> None:
     assert sum(gaps) < LONGEST_S / 2
 
 
+@pytest.mark.parametrize(("step_ms", "longest_s"), [(None, 6.0), (10.0, 2.0), (500.0, 4.0)])
+def test_it_is_looked_at_for_some_of_its_steps(step_ms: float | None, longest_s: float) -> None:
+    """Where no function of the program's is called anew."""
+    waited: list[float] = []
+
+    class Patient(EagerWatch):
+        def _looks(self, gap_s: float, seconds: float, longest_s: float) -> Looks:
+            waited.append(longest_s)
+            return Looks(count=100, in_jax=100)
+
+    Patient(lambda _: False).look(step_ms=step_ms)
+    assert waited[-1] == longest_s
+
+
 def test_what_was_found_stands_when_the_program_has_ended() -> None:
     watch = EagerWatch(lambda _: True)
     found = Candidate(eager_of(code_of("step"), looks_of(("step", 90, 20, 1))), Mock())
@@ -111,44 +123,6 @@ def test_what_was_seen_before_the_steps_is_forgotten() -> None:
     watch._seen = Looks(count=100, in_jax=90)
     watch.forget()
     assert watch._seen.in_jax_share == 0
-
-
-def code_of(name: str) -> types.CodeType:
-    """Of a function of this name."""
-    return compile("", "/src/train.py", "exec").replace(co_name=name, co_qualname=name)
-
-
-def looks_of(*rows: tuple[str, int, int, int]) -> Looks:
-    """Functions with the looks that saw them, their calls, and how deep they are."""
-    looks = Looks(count=100, passed_s=2.0)
-    for name, within, anew, depth in rows:
-        code = code_of(name)
-        looks.within[code], looks.anew[code], looks.depth[code] = within, anew, depth
-        looks.at_work[code] = within // 10 if name == "gather" else within
-    return looks
-
-
-def test_the_outermost_function_that_is_called_anew_is_the_step() -> None:
-    looks = looks_of(
-        ("layer", 80, 40, 3), ("main", 100, 0, 0), ("step", 90, 20, 1), ("<listcomp>", 90, 20, 1)
-    )
-    assert [code.co_name for code in steps_of(looks)] == ["step", "layer"]
-
-
-def test_a_call_that_is_over_before_the_next_look_is_not_timed() -> None:
-    assert steps_of(looks_of(("helper", 21, 20, 1))) == []
-    assert steps_of(looks_of(("once", 100, 1, 1))) == []
-
-
-def test_a_function_that_waits_for_others_dispatches_nothing() -> None:
-    assert steps_of(looks_of(("gather", 90, 10, 1))) == []
-
-
-def test_a_call_takes_its_share_of_the_time_between_two() -> None:
-    looks = looks_of(("step", 90, 20, 1))
-    eager = eager_of(steps_of(looks)[0], looks)
-    assert eager.share == 0.9
-    assert eager.call_ms == pytest.approx(90.0)
 
 
 def test_only_the_programs_own_frames_count() -> None:

@@ -5,21 +5,22 @@ import queue
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 
 import jax
 import jax.numpy as jnp
 import pytest
 
-from perfdoctor.injection.calls import Function
+from perfdoctor.injection.calls import Function, Hearing
 from perfdoctor.observe.agent import standstill
 from perfdoctor.observe.agent.beside import Worker
-from perfdoctor.observe.agent.standstill import Standstill, name_of
+from perfdoctor.observe.agent.standstill import at_standstill, is_worthwhile, name_of, who_works_on
 from perfdoctor.schema.calls import Restless
 
 STEP_MS = 10.0
-STEP = Function(jax.jit(lambda x: x + 1))
 SPINNING = "while True: pass"
 
 
@@ -31,11 +32,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def seen(*workers: Worker) -> tuple[Restless, ...]:
-    """Who works on after a call, which is made as ever."""
-    hold = Standstill(jax, threading.get_ident(), workers, STEP_MS)
-    assert hold(STEP, (jnp.ones(()),), {}) == 2.0
-    assert hold.done.is_set()
-    return hold.found
+    """Who works on, though this thread makes no steps."""
+    return who_works_on(workers, STEP_MS)
 
 
 @contextmanager
@@ -100,15 +98,38 @@ def test_only_those_that_work_on_are_told() -> None:
     assert [each.name.split()[-1] for each in found] == [str(spinning.process)]
 
 
-def test_nobody_is_held_up_for_little_and_only_the_thread_that_makes_the_steps_is() -> None:
+def test_nobody_is_held_up_for_little() -> None:
     little = Worker(os.getpid(), 1, "worker", STEP_MS / 100)
-    assert not Standstill(jax, 0, (little,), STEP_MS).is_worthwhile
-    other = Standstill(jax, 0, (little,), STEP_MS)
-    assert other(STEP, (jnp.ones(()),), {}) == 2.0
-    assert not other.done.is_set()
+    assert not is_worthwhile((little,), STEP_MS)
+    assert is_worthwhile((little,) * 10, STEP_MS)
 
 
-def test_what_fails_is_no_matter_of_the_program() -> None:
-    hold = Standstill(None, threading.get_ident(), (), STEP_MS)
-    assert hold(STEP, (jnp.ones(()),), {}) == 2.0
-    assert hold.done.is_set() and hold.found == ()
+def test_a_program_is_held_up_while_it_is_looked_at() -> None:
+    hearing, steps = Hearing(), []
+    step = Function(jax.jit(lambda x: x + 1))
+
+    def train(over: threading.Event) -> None:
+        x = jnp.ones(())
+        while not over.is_set():
+            x = hearing.hear(step, (x,), {}) if hearing.hear else step.jitted(x)
+            steps.append(time.monotonic())
+
+    def wait_for(condition: Callable[[], bool], seconds: float) -> None:
+        while not condition():
+            time.sleep(0.001)
+
+    with running(train), process(SPINNING) as spinning:
+        begin = time.monotonic()
+        (found,) = at_standstill(jax, hearing, wait_for, [spinning], STEP_MS)
+    assert found.is_process and hearing.hear is None
+    looked_s = standstill.LOOKS * standstill.LOOK_S
+    longest_s = max(after - before for before, after in pairwise(steps) if after > begin)
+    assert longest_s >= looked_s  # none was made meanwhile
+
+
+def test_nobody_is_held_up_where_nobody_works_beside() -> None:
+    hearing = Hearing()
+    assert at_standstill(jax, hearing, lambda *_: None, [], STEP_MS) == ()
+    busy = Worker(os.getpid(), 1, "worker", STEP_MS)
+    assert at_standstill(jax, hearing, lambda *_: None, [busy], STEP_MS) == ()  # no call was made
+    assert hearing.hear is None

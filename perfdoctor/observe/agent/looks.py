@@ -1,0 +1,71 @@
+"""What looks at the main thread's stack tell of the functions that are called again and again."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from types import CodeType
+
+from perfdoctor.schema.calls import Eager
+
+LEAST_IN_JAX = 0.25
+"""The share of the looks at which the main thread must be in operations of jax: with less, hardly
+any time is lost by dispatching them."""
+FEWEST_CALLS = 3
+"""Calls of one function by which it is timed."""
+LOOKS_A_CALL = 2.0
+"""Looks that a call lasts at least: else calls may begin and end between two looks, so that their
+number is not known."""
+
+
+@dataclass
+class Looks:
+    """What was seen of the main thread's stack."""
+
+    count: int = 0
+    in_jax: int = 0
+    """Looks at which it was in an operation of jax."""
+    tracing: int = 0
+    """Looks at which jax traced or compiled something."""
+    within: Counter[CodeType] = field(default_factory=Counter)
+    """By function: looks at which a call of it was on the stack."""
+    at_work: Counter[CodeType] = field(default_factory=Counter)
+    """Of these, those at which it was in an operation of jax."""
+    anew: Counter[CodeType] = field(default_factory=Counter)
+    """By function: calls of it that began since the first look."""
+    depth: dict[CodeType, int] = field(default_factory=dict)
+    """By function: the smallest depth at which it was seen, from outside."""
+    passed_s: float = 0.0
+    """From the first to the last."""
+
+    @property
+    def in_jax_share(self) -> float:
+        """Of the looks, those at which the main thread was in an operation of jax."""
+        return self.in_jax / self.count if self.count else 0.0
+
+
+def steps_of(looks: Looks) -> list[CodeType]:
+    """The functions that are called again and again, long enough to be seen, and that do not wait
+    for something else most of the time; the outermost first, which holds the others.
+    """
+    often = [code for code, count in looks.anew.items() if count >= FEWEST_CALLS]
+    seen = [code for code in often if looks.within[code] >= LOOKS_A_CALL * looks.anew[code]]
+    working = [code for code in seen if looks.at_work[code] >= LEAST_IN_JAX * looks.within[code]]
+    return outermost_first(looks, working)
+
+
+def outermost_first(looks: Looks, codes: Iterable[CodeType]) -> list[CodeType]:
+    """Functions by how deep they were seen, without comprehensions."""
+    named = [code for code in codes if not code.co_name.startswith("<")]
+    return sorted(named, key=lambda code: looks.depth[code])
+
+
+def eager_of(code: CodeType, looks: Looks) -> Eager:
+    """What the looks tell of a function."""
+    share = looks.within[code] / looks.count
+    return Eager(
+        function=code.co_qualname,
+        file=code.co_filename,
+        line=code.co_firstlineno,
+        call_ms=share * looks.passed_s / looks.anew[code] * 1e3,
+        share=share,
+    )
