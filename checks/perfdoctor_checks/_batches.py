@@ -41,3 +41,14 @@ def new_arrays(calls: StepCalls) -> list[Leaf]:
     """Those that are new in each step."""
     leaves = [leaf for call in calls.calls for leaf in call.leaves if leaf.shape]
     return [leaf for leaf in leaves if leaf.role == "new" and leaf.kind in ("device", "host")]
+
+
+def draws(calls: StepCalls) -> bool:
+    """Whether a step is given a key: else it computes on all data that there are, in each step."""
+    leaves = [leaf for call in calls.calls for leaf in call.leaves]
+    return any(leaf.kind == "key" or is_raw_key(leaf) for leaf in leaves)
+
+
+def is_raw_key(leaf: Leaf) -> bool:
+    """Whether an array may be a key of the older form, two words each."""
+    return leaf.dtype == "uint32" and leaf.shape[-1:] == (2,)

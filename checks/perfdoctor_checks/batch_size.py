@@ -46,7 +46,7 @@ from perfdoctor import (
     ok,
     on_cpu,
 )
-from perfdoctor_checks._batches import batches, new_arrays
+from perfdoctor_checks._batches import batches, draws, new_arrays
 from perfdoctor_checks._limits import (
     ALL_BATCHES,
     BATCHES,
@@ -106,7 +106,7 @@ def made_inside(observation: Observation) -> Outcome:
     small = [layer for layer in layers if layer.rows < SMALLEST_GOOD_BATCH]
     times = sum(layer.executed for layer in layers)
     calls = observation.calls
-    if calls is None or new_arrays(calls) or not small:
+    if calls is None or new_arrays(calls) or not draws(calls) or not small:
         return not_measured(NO_AXIS)
     if sum(layer.executed for layer in small) < MOSTLY * times:
         return not_measured(NO_AXIS)

@@ -75,13 +75,13 @@ class Replay:
         """`quiet`: in which steps are timed."""
         self._groups, self._env, self._folder, self._say = groups, env, folder, say
         self._quiet = quiet
-        self._stack = ExitStack()
+        self._process = ExitStack()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *why: object) -> None:
-        self._stack.close()
+        self._process.close()
 
     def whole(self, observation: Observation) -> Way | None:
         """How it is measured what jitting the function gains that dispatches its operations."""
@@ -111,7 +111,7 @@ class Replay:
             if not any(program in call.programs for call in self._capture.calls):
                 raise WorkerEnded(why)
         self._say("replaying the step alone")
-        self._base = self._stack.enter_context(self._started(Change()))
+        self._base = self._process.enter_context(self._started(Change()))
         alone_ms = self._step_ms(alone(program), until)
         by_itself = self._base.run(alone(program), SLICE_S, until)
         self._host = host_of(calls, observation.steps, by_itself, program)
@@ -137,7 +137,7 @@ class Replay:
         `base`: another change that is made on both sides.
         """
         if not self._base.lives:  # an earlier change has crashed it
-            self._base = self._stack.enter_context(self._started(Change()))
+            self._base = self._process.enter_context(self._started(Change()))
         with ExitStack() as stack:
             before = self._side(base or Change(), self._base, stack)
             after = self._side(merged([base, change]) if base else change, before.process, stack)
@@ -155,6 +155,10 @@ class Replay:
                 times = after.examples / before.examples
                 ratios.append(math.log(times * before_ms / took_ms[after]))
             return ratios
+
+    def renew(self) -> None:
+        """Have what is measured next run in another process: how memory lies in one is luck."""
+        self._process.close()
 
     def after(self, base: Change) -> Play:
         """Measures changes with another one made on both sides."""
@@ -174,7 +178,7 @@ class Replay:
         def can(change: Change) -> bool:
             return "restless" in change.step and self.can(change)
 
-        return Way(self.play, can, basis, None, self.after, PAIR_S)
+        return Way(self.play, can, basis, None, self.after, PAIR_S, self.renew)
 
     def _side(self, change: Change, process: ReplayProcess, stack: ExitStack) -> Side:
         """The step with a change; in another process than `process` only where it takes one."""
@@ -224,4 +228,4 @@ def way_of(replay: Replay, alone: Alone) -> Way | None:
     if error is not None and abs(error) > math.log(1 + NEAR):
         return None
     basis: Literal["replayed", "estimated"] = "estimated" if why_unfaithful(alone) else "replayed"
-    return Way(replay.play, replay.can, basis, error, replay.after, PAIR_S)
+    return Way(replay.play, replay.can, basis, error, replay.after, PAIR_S, replay.renew)

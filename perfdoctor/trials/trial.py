@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from perfdoctor.schema.fix import Change, Fix, Gain, Tried
+from perfdoctor.schema.fix import LEAST_FOR_WORK, Change, Fix, Gain, Tried
 from perfdoctor.trials.change import go_together, merged
 from perfdoctor.trials.live import OutOfTime, WorkerEnded
 from perfdoctor.trials.statistics import LOOKS, clear, gain_of
@@ -126,9 +126,11 @@ class Laboratory:
         """
         change = tried.fix.change
         way = self._way(change) if change is not None and len(tried.log_ratios) == 1 else None
-        if way is None or way.basis != "measured" or not self._has_time(way):
-            return tried  # of a replay, the launch that was lucky is that of the observed run
+        if way is None or not self._has_time(way):
+            return tried
         trial = Trial(tried.fix, way, [list(pair) for pair in tried.log_ratios])
+        if way.basis != "measured" and (way.renew is None or speedup(trial) > 1 + LEAST_FOR_WORK):
+            return tried  # of a replay, only how memory lies in its process is luck
         self._play(trial)
         return record(tried.check, trial) if trial.failure is None else tried
 
@@ -184,6 +186,8 @@ class Laboratory:
         assert change is not None
         self.say(f"trying {trial.fix.how.splitlines()[0]} (pair {len(trial.pairs) + 1})")
         start = time.monotonic()
+        if trial.pairs and trial.way.renew is not None:
+            trial.way.renew()
         try:
             trial.pairs.append(trial.way.play(change, self.deadline))
         except (WorkerEnded, msgspec.ValidationError) as error:

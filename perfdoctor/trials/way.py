@@ -30,6 +30,8 @@ class Way:
     """Measures changes with another one in place on both sides; None if it can't."""
     pair_s: float = PAIR_S
     """What to expect of a pair."""
+    renew: Callable[[], None] | None = None
+    """Has the next pair measured in a process of its own; None: each pair is."""
     gives_way: bool = False
     """Whether the next way is asked that can make a change, where this one turns out not to."""
 

@@ -180,6 +180,15 @@ def test_many_rows_of_a_step_that_makes_its_own_data_tell_nothing() -> None:
     assert batch_size.check(replace(apart, program=few.program)).kind == "not-measured"
 
 
+@pytest.mark.parametrize(("dtype", "kind"), [("uint32", "hint"), ("float32", "not-measured")])
+def test_a_step_that_draws_nothing_computes_on_all_data_that_there_are(
+    dtype: str, kind: str
+) -> None:
+    few = computing(8)
+    key = replace(leaf("key", "state", 2), dtype=dtype)
+    assert batch_size.check(replace(called(STATE, key), program=few.program)).kind == kind
+
+
 def test_calls_without_state_do_not_train() -> None:
     assert batch_size.check(called(leaf("x", "new", 2))).kind == "not-applicable"
 

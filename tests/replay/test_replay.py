@@ -19,6 +19,7 @@ from perfdoctor.observe.agent.outline import Arguments, outlined
 from perfdoctor.observe.agent.whole import save_first_of
 from perfdoctor.processes import ProcessGroups
 from perfdoctor.replay import replay as module
+from perfdoctor.replay import slices
 from perfdoctor.replay.fidelity import emulation_error
 from perfdoctor.replay.process import Quiet, ReplayProcess
 from perfdoctor.replay.replay import Replay, way_of
@@ -43,7 +44,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Captured:
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Slices of a tenth of a second at most."""
-    monkeypatch.setattr(module, "SLICE_S", 0.05)
+    for each in (module, slices):
+        monkeypatch.setattr(each, "SLICE_S", 0.05)
 
 
 @pytest.fixture
@@ -87,6 +89,20 @@ def test_what_the_host_does_not_do_is_gained(groups: ProcessGroups, trained: Cap
         ratios = replay.play(Change(step={"collecting": 0}), soon())
         assert len(groups._children) == 1
     assert min(ratios) > math.log(1.5)
+
+
+def test_what_is_measured_anew_runs_in_another_process(
+    groups: ProcessGroups, trained: Captured
+) -> None:
+    resting = Change(step={"collecting": 0})
+    with replay_of(groups, trained.folder) as replay:
+        replay.told(observed(), soon())
+        (first,) = groups._children
+        replay.renew()
+        assert not groups._children
+        assert min(replay.play(resting, soon())) > math.log(1.5)
+        (second,) = groups._children
+    assert first.pid != second.pid
 
 
 def test_a_change_of_the_environment_needs_another_process(

@@ -124,6 +124,30 @@ def test_a_second_pair_that_fails_takes_nothing_from_the_first() -> None:
     assert one.once_more(tried) == tried
 
 
+@pytest.mark.parametrize(("gain", "renewed"), [(1.24, 1), (1.5, 0)])
+def test_a_small_gain_of_a_replay_is_measured_in_another_process_too(
+    gain: float, renewed: int
+) -> None:
+    """How memory lies in one may be all that it shows."""
+    processes: list[int] = []
+    pairs = measure(a=[gain, 1.0])
+    way = Way(pairs, lambda change: True, "replayed", renew=lambda: processes.append(1))
+    lab = Laboratory([way], time.monotonic() + 1000, 0.05, say=lambda text: None)
+    [tried] = lab.best_of("workspaces", fixes("a"), sweep=False)
+    assert len(tried.log_ratios) == 1 and not processes
+    again = lab.once_more(tried)
+    assert (len(processes), len(again.log_ratios)) == (renewed, 1 + renewed)
+
+
+def test_each_further_pair_of_a_replay_is_of_another_process() -> None:
+    processes: list[int] = []
+    pairs = measure(a=1.06)
+    way = Way(pairs, lambda change: True, "replayed", renew=lambda: processes.append(1))
+    lab = Laboratory([way], time.monotonic() + 1000, 0.05, say=lambda text: None)
+    [tried] = lab.best_of("workspaces", fixes("a"), sweep=False)
+    assert len(processes) == len(tried.log_ratios) - 1 > 0
+
+
 def test_there_is_no_second_pair_after_the_deadline() -> None:
     pairs = measure(a=2.0)
     [tried] = laboratory(pairs).best_of("etl", fixes("a"), sweep=False)

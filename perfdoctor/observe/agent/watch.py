@@ -176,6 +176,7 @@ class Watcher(threading.Thread):
         (self.folder / LEFT).touch()
         self.join()
         if self.recording.window is None:
+            self.write()  # that it leaves is not waited for as long as what follows may take
             self.listeners.conclude()
             self.write()
 
