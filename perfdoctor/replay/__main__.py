@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import msgspec
+import numpy as np
 
 from perfdoctor.kernel import die_with_parent, offer_to_the_oom_killer
 from perfdoctor.replay.loop import Loop
@@ -19,6 +20,9 @@ from perfdoctor.schema.capture import MANIFEST, Capture, Conditions, Order, Repl
 
 LEFT_OUT = ("dump", "cache", "explain", "log", "profil", "platform", "distributed", "pjrt", "mock")
 """Settings of the script that a replay must not or need not have: words in their names."""
+
+LARGE_BYTES = 31 * 2**20
+"""A little less than the largest piece that glibc learns from."""
 
 
 def impose(settings: dict[str, Any]) -> None:
@@ -31,6 +35,14 @@ def impose(settings: dict[str, Any]) -> None:
                 jax.config.update(name, value)
             except Exception as error:
                 print(f"{name} = {value!r} can't be set here: {error}", file=sys.stderr)
+
+
+def keep_freed_memory() -> None:
+    """Have memory that is freed stay with this process, as in a program that has handled large
+    arrays: when so large a piece is freed, glibc takes its size for what is not given back at once
+    (mallopt(3), M_MMAP_THRESHOLD).
+    """
+    np.empty(LARGE_BYTES, np.uint8)
 
 
 def answered(
@@ -65,6 +77,8 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # what libraries print is no answer
     impose({**capture.settings, **settings})
+    if capture.reuses_memory:
+        keep_freed_memory()
     loops: dict[Conditions, Loop] = {}
     for line in sys.stdin.buffer:
         order = msgspec.json.decode(line, type=Order)

@@ -75,12 +75,9 @@ def notes(steps: StepSummary) -> list[tuple[str, str]]:
         found.append((f"after these steps the run failed: {failed}", "bold"))
     if made_up := steps.get("made_up"):
         names = ", ".join(made_up[:MOST_CALLS])
-        found.append(
-            (
-                f"replayed with made-up values for arguments that are too large to save: {names}",
-                "dim",
-            )
-        )
+        more = ", …" if len(made_up) > MOST_CALLS else ""
+        text = f"replayed with made-up values for what could not be saved: {names}{more}"
+        found.append((text, "dim"))
     if why := steps.get("not_replayed"):
         found.append((f"nothing was measured on the step alone: {why}", "dim"))
     total = sum(steps["parts_ms"].values())

@@ -59,6 +59,7 @@ def steps(observation: Observation) -> StepSummary | None:
         "calls": seen.calls,
         "count": seen.count,
         "left_out": seen.left_out,
+        "is_traced": seen.is_traced,
         "time_ms": seen.time_ms,
         "untraced_ms": untraced_ms(observation),
         "alone_ms": alone.alone_ms if alone else None,

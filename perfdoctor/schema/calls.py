@@ -163,7 +163,7 @@ class Alone(Struct, frozen=True, kw_only=True):
     callbacks to Python, compilations."""
     observed_ms: float
     made: tuple[str, ...] = ()
-    """Arguments whose values were too large to be saved, and were made up."""
+    """Arguments whose values could not be saved, and were made up."""
 
 
 class Eager(Struct, frozen=True, kw_only=True):

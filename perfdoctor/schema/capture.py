@@ -97,8 +97,11 @@ class Capture(Struct, frozen=True, kw_only=True):
     mesh: tuple[tuple[str, int], ...] = ()
     """Axes of the devices' mesh, with their lengths."""
     made: tuple[str, ...] = ()
-    """Arguments whose values were too large to be saved."""
+    """Arguments whose values were too large to be saved, or gone when the program had ended."""
     saved_bytes: int = 0
+    reuses_memory: bool = True
+    """Whether the program's allocator gives it the same pages in each step, rather than new ones of
+    the kernel's."""
     seconds: float = 0.0
     """How long saving it held up the program."""
     failures: dict[str, str] = field(default_factory=dict)

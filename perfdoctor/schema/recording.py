@@ -119,6 +119,8 @@ class Recording(Struct, kw_only=True):
     eager: Eager | None = None
     eager_looks: int = 0
     """Looks in a row at which it was that function."""
+    dispatches: bool = False
+    """Whether the program was seen to dispatch operations in a good part of its time."""
     capture_failure: str | None = None
     """Why the calls of a step were not told, or no step was saved."""
     messages: list[str] = field(default_factory=list)

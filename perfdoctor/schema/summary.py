@@ -31,6 +31,8 @@ class StepSummary(TypedDict):
     """Steps of the traced window that are counted."""
     left_out: NotRequired[int]
     """Steps of the window not counted, since something compiled in them."""
+    is_traced: NotRequired[bool]
+    """False: the run ended before; all is told by its jitted calls."""
     time_ms: float
     """Mean."""
     untraced_ms: NotRequired[float | None]

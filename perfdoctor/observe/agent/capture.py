@@ -55,6 +55,8 @@ class Capturer:
     prefix: str = ""
     """What the names of its files begin with; those of an earlier capture are removed once this one
     is whole."""
+    reuses_memory: bool = True
+    """See `Capture`."""
     done: threading.Event = field(default_factory=threading.Event)
     failure: str | None = None
     capture: Capture | None = None
@@ -149,6 +151,7 @@ class Capturer:
             mesh=self._values.mesh,
             made=tuple(self._values.made),
             saved_bytes=self._values.saved_bytes,
+            reuses_memory=self.reuses_memory,
             failures=self._failures,
         )
 

@@ -86,6 +86,14 @@ class EagerWatch:
         self._main = threading.main_thread().ident or 0
         self._kept: dict[CodeType, Arguments] = {}
         self._seen = Looks()
+        self._dispatched = False
+
+    @property
+    def dispatches(self) -> bool:
+        """Whether the program was seen to dispatch operations, so far."""
+        seen = self._seen
+        is_seen = seen.count >= FEWEST_LOOKS and seen.in_jax_share >= LEAST_IN_JAX
+        return self._dispatched or is_seen
 
     def sample(self) -> None:
         """Look once, while the observer waits for something else."""
@@ -110,7 +118,8 @@ class EagerWatch:
         if seen.count == 0:  # the program has ended: what was found before stands
             return
         computing = seen.count - seen.tracing if early else seen.count
-        if min(seen.in_jax, computing) < LEAST_IN_JAX * max(1, seen.count):
+        self._dispatched = min(seen.in_jax, computing) >= LEAST_IN_JAX * max(1, seen.count)
+        if not self._dispatched:
             self._found([])
             return
         self._kept = {}

@@ -109,6 +109,7 @@ class Listeners:
         recording.capture_failure = self.step.failure
         recording.eager = self.eager.candidates[0].eager if self.eager.candidates else None
         recording.eager_looks = self.eager.in_a_row
+        recording.dispatches = self.eager.dispatches
         recording.messages = list(self.messages.messages)
         if self._jax is not None and not recording.settings:  # no window was traced
             recording.settings = settings(self._jax)

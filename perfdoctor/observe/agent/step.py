@@ -21,7 +21,7 @@ from perfdoctor.observe.agent.roles import Probe, step_of
 from perfdoctor.observe.agent.silence import Context
 from perfdoctor.observe.agent.span import Span, span_of
 from perfdoctor.observe.agent.standstill import at_standstill
-from perfdoctor.observe.agent.telling import compiled, step_calls
+from perfdoctor.observe.agent.telling import compiled, page_faults, reuses_memory, step_calls
 from perfdoctor.observe.agent.threads import Reading, read
 from perfdoctor.observe.agent.timing import Timer
 from perfdoctor.schema.calls import StepCalls
@@ -68,12 +68,11 @@ class StepWatch:
         self._ended, self._garbage, self._compilation = ended, garbage, compilation
         self.hearing = Hearing()
         self._glance: Glance | None = None
-        self._may_glance = False
         self._probe: Probe | None = None
         self._capturer: Capturer | None = None
         """What has captured a step that is not yet written."""
         self._workers: tuple[Worker, ...] = ()
-        self._attempts = 0
+        self._attempts, self._reuses_memory, self._may_glance = 0, True, False
         self._env_at_start = dict(env_at_start)
         self._meanwhile = meanwhile
 
@@ -94,14 +93,14 @@ class StepWatch:
         """
         self._probe = None
         timer = Timer(self._jax, TIMED_S)
-        before, begin_ns = readings(), time.time_ns()
+        before, begin_ns, faults = readings(), time.time_ns(), page_faults()
         is_told = self._listen(
             timer, timer.is_told, PROBING_S, lambda: bool(timer.calls), waits_long=True
         )
         if not is_told:
             self._give_up("too few jitted calls were made")
             return
-        after, end_ns = readings(), time.time_ns()
+        after, end_ns, faults = readings(), time.time_ns(), page_faults() - faults
         span = span_of(timer.calls, timer.begin_ns, timer.end_ns)
         self.step_ms = span.step_ms if span else None
         prober = Prober(self._jax, stacks=self._compilation.calls)
@@ -112,9 +111,10 @@ class StepWatch:
             self._give_up(prober.failure or "no sequence of jitted calls repeats")
             return
         steps = (end_ns - begin_ns) / 1e6 / told[0].step_ms
-        caller, callers = told[1].thread, {each.thread for each in timer.calls}
-        beside = work_beside(before, after, caller, callers, steps)
+        callers = {each.thread for each in timer.calls}
+        beside = work_beside(before, after, told[1].thread, callers, steps)
         compilations = compiled(self._compilation, begin_ns, end_ns) / steps
+        self._reuses_memory = reuses_memory(faults / steps, told[1])
         self._tell(timer, prober, told, beside, compilations)
 
     def _tell(
@@ -192,15 +192,15 @@ class StepWatch:
             self.calls.threads if self.calls else 1,
             deaf,
             prefix=f"{self._attempts}-",
+            reuses_memory=self._reuses_memory,
         )
 
     def stand_still(self) -> None:
         """Hold the step up once, if others work beside it, and see who works on."""
         if self.calls is None or self._probe is None or self.calls.threads > 1:
             return
-        found = at_standstill(
-            self._jax, self.hearing, self._wait_for, self._workers, self.calls.time_ms
-        )
+        who, step_ms = self._workers, self.calls.time_ms
+        found = at_standstill(self._jax, self.hearing, self._wait_for, who, step_ms)
         self.calls = replace(self.calls, restless=found)
 
     def keep(self) -> None:

@@ -22,7 +22,7 @@ from perfdoctor.observe.digest.executable import (
     record_of,
     text_of,
 )
-from perfdoctor.observe.digest.from_calls import steps_from
+from perfdoctor.observe.digest.from_calls import steps_from, told_by_calls
 from perfdoctor.observe.digest.garbage import garbage_of
 from perfdoctor.observe.digest.layers import TOO_MANY
 from perfdoctor.observe.digest.places import Code
@@ -62,8 +62,7 @@ def digest(folder: Path) -> Digest:
     seen = seen_in(folder, recording)
     steps = steps_of(seen, recording, xplane.read(folder / PREVIEW)) if seen else None
     step_program, executable = None, None
-    known = recording.step_calls
-    if recording.window is None and known is not None:
+    if recording.window is None and (known := told_by_calls(recording)) is not None:
         steps = steps_from(known)
         step_program = program_of(steps, recording, missing)
         missing |= dict.fromkeys(("garbage", "executable", "cost", "threads"), TOO_SHORT)

@@ -1,7 +1,18 @@
 """The steps of a run that ended before a window of it was traced, from its jitted calls alone."""
 
-from perfdoctor.schema.calls import Call, StepCalls
+from perfdoctor.schema.calls import MOSTLY, Call, StepCalls
+from perfdoctor.schema.recording import Recording
 from perfdoctor.schema.steps import Steps
+
+
+def told_by_calls(recording: Recording) -> StepCalls | None:
+    """The calls of a run, if they are what takes its time: neither operations that it dispatches
+    one by one, nor compilations.
+    """
+    calls = recording.step_calls
+    if calls is None or recording.dispatches or calls.compilations >= MOSTLY:
+        return None
+    return calls
 
 
 def steps_from(calls: StepCalls) -> Steps:

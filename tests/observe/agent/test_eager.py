@@ -12,6 +12,7 @@ from unittest.mock import Mock
 import pytest
 
 from perfdoctor.observe.agent.eager import (
+    FEWEST_LOOKS,
     LONGEST_S,
     Candidate,
     EagerWatch,
@@ -108,6 +109,19 @@ def test_it_is_looked_at_for_some_of_its_steps(step_ms: float | None, longest_s:
 
     Patient(lambda _: False).look(step_ms=step_ms)
     assert waited[-1] == longest_s
+
+
+def test_a_program_dispatches_operations_if_looks_find_it_there() -> None:
+    watch = EagerWatch(lambda _: True)
+    assert not watch.dispatches
+    watch._seen = Looks(count=FEWEST_LOOKS, in_jax=FEWEST_LOOKS // 2)
+    assert watch.dispatches
+    watch._seen = Looks(count=FEWEST_LOOKS - 1, in_jax=FEWEST_LOOKS - 1)
+    assert not watch.dispatches  # too few to tell
+    watch._seen = Looks(count=100, in_jax=50)
+    watch.look()
+    watch.forget()
+    assert watch.dispatches
 
 
 def test_what_was_found_stands_when_the_program_has_ended() -> None:

@@ -16,15 +16,12 @@ import jax.numpy as jnp
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from perfdoctor.injection import injected
 from perfdoctor.observe.agent import step
 from perfdoctor.observe.agent.compilation import CompilationWatch
 from perfdoctor.observe.agent.garbage import GarbageWatch
 from perfdoctor.observe.agent.step import StepWatch, is_blocked
-from perfdoctor.observe.agent.telling import covered_ms
 from perfdoctor.observe.agent.threads import Reading
 from perfdoctor.protocol import BROKEN
 from perfdoctor.schema.capture import MANIFEST, Capture
@@ -330,14 +327,3 @@ def test_a_main_thread_that_waits_while_others_compute_is_blocked(
     none = Reading({}, {main: 10, 1: 10}, {}, {})
     ran = Reading({}, {main: 10 + round(main_s * 1e9), 1: 10 + round(others_s * 1e9)}, {}, {})
     assert is_blocked(none, ran, 3.0) is blocked
-
-
-instants = st.integers(0, 50)
-
-
-@given(spans=st.lists(st.tuples(instants, instants)), within=st.tuples(instants, instants))
-def test_instants_in_several_spans_count_once(
-    spans: list[tuple[int, int]], within: tuple[int, int]
-) -> None:
-    found = {n for begin, end in spans for n in range(begin, end) if within[0] <= n < within[1]}
-    assert covered_ms(spans, *within) == pytest.approx(len(found) / 1e6)

@@ -2,8 +2,9 @@
 
 import pytest
 
-from perfdoctor.observe.digest.from_calls import steps_from
+from perfdoctor.observe.digest.from_calls import steps_from, told_by_calls
 from perfdoctor.schema.calls import Call, Leaf, StepCalls
+from perfdoctor.schema.recording import Recording
 
 
 def call(function: str, size_bytes: int, before_ms: float, before_cpu_ms: float) -> Call:
@@ -46,3 +47,16 @@ def test_no_more_is_exposed_than_a_step_takes() -> None:
 def test_steps_of_several_threads_are_one_call_of_any() -> None:
     found = steps_from(StepCalls(calls=CALLS[:1], time_ms=2.0, steps=50, threads=4))
     assert (found.threads, found.call_ms) == (4, 8.0)
+
+
+@pytest.mark.parametrize(
+    ("dispatches", "compilations", "is_told"),
+    [(False, 0.0, True), (False, 0.1, True), (False, 1.0, False), (True, 0.0, False)],
+)
+def test_calls_tell_a_run_whose_time_they_take(
+    dispatches: bool, compilations: float, is_told: bool
+) -> None:
+    calls = StepCalls(calls=CALLS, time_ms=10.0, steps=50, compilations=compilations)
+    recording = Recording(start_ns=0, step_calls=calls, dispatches=dispatches)
+    assert told_by_calls(recording) == (calls if is_told else None)
+    assert told_by_calls(Recording(start_ns=0)) is None
