@@ -18,6 +18,7 @@ STEPS = {
     "calls": dict,
     "count": int,
     "left_out": int,
+    "is_traced": bool,
     "time_ms": float,
     "median_ms": float,
     "p95_ms": float,
