@@ -11,7 +11,7 @@ from perfdoctor.schema.errors import NothingMeasured
 from perfdoctor.schema.fix import Fix, Gain
 from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.report import Evidence, Outcome
-from perfdoctor.schema.steps import Steps
+from perfdoctor.schema.steps import ENDED_EARLY, Steps
 
 Part = TypeVar("Part")
 PLAIN = re.compile(r"[\w.:=]+")
@@ -36,9 +36,10 @@ def traced(steps: Steps | None) -> Steps:
     Raises:
         NothingMeasured: the run ended before.
     """
-    if not needed(steps).is_traced:
-        raise NothingMeasured("the run ended before it was steady; give it more steps")
-    return needed(steps)
+    known = needed(steps)
+    if not known.is_traced:
+        raise NothingMeasured(ENDED_EARLY)
+    return known
 
 
 def ok(summary: str, *evidence: Evidence) -> Outcome:

@@ -6,6 +6,9 @@ from msgspec import Struct
 
 from perfdoctor.schema.run import Place
 
+ENDED_EARLY = "the run ended before it was steady; give it more steps"
+"""Why something of a run is not known, of which no window was traced."""
+
 
 class Steps(Struct, frozen=True, kw_only=True):
     """The training steps of the traced window; times are means over its steps, as they would be

@@ -98,7 +98,7 @@ class Glance:
         raise Unwanted("what a call of its step takes could not be seen")
 
     def _look(self, leaf: Any) -> Any:
-        if not hasattr(leaf, "dtype"):
+        if not hasattr(leaf, "dtype") or isinstance(leaf, type):  # jnp.float32 has one, too
             return leaf
         kind = kind_of(self._jax, leaf)
         return Look(

@@ -35,7 +35,7 @@ from perfdoctor.schema.digest import Digest
 from perfdoctor.schema.figures import Excerpt
 from perfdoctor.schema.program import Executable, Program
 from perfdoctor.schema.recording import Recording
-from perfdoctor.schema.steps import Steps
+from perfdoctor.schema.steps import ENDED_EARLY, Steps
 
 SHORTEST_S, LONGEST_S = 3.0, 40.0
 """Seconds of windows after the first; the longest holds five steps of six seconds."""
@@ -46,8 +46,6 @@ COSTLY_S = 1.8
 """Seconds of a window: a shorter one was ended for its many events, of which writing takes up to
 ten times as long as the window itself; most likely it lay in an evaluation, and a little more will
 do."""
-TOO_SHORT = "the run ended before it was steady; give it more steps"
-"""Why something of a run is not known, of which no window was traced."""
 SURE_LOOKS = 2
 """Looks at which the same function must have dispatched operations: one may have lain in a
 set-up."""
@@ -65,10 +63,10 @@ def digest(folder: Path) -> Digest:
     if recording.window is None and (known := told_by_calls(recording)) is not None:
         steps = steps_from(known)
         step_program = program_of(steps, recording, missing)
-        missing |= dict.fromkeys(("garbage", "executable", "cost", "threads"), TOO_SHORT)
+        missing |= dict.fromkeys(("garbage", "executable", "cost", "threads"), ENDED_EARLY)
     elif recording.window is None:
         parts = ("steps", "garbage", "program", "executable", "cost", "threads")
-        missing |= dict.fromkeys(parts, TOO_SHORT)
+        missing |= dict.fromkeys(parts, ENDED_EARLY)
     elif steps is None:
         why = why_no_steps(seen, recording)
         missing |= dict.fromkeys(("steps", "program", "executable", "cost"), why)

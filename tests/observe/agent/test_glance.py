@@ -29,16 +29,16 @@ def marked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def playing(made: Any) -> Any:
-    """State, among it a key; a constant, and new data."""
+    """State, among it a key; a constant, new data, and a static argument."""
 
-    def step(p: Any, key: Any, table: Any, x: Any, rate: float) -> Any:
+    def step(p: Any, key: Any, table: Any, x: Any, rate: float, dtype: Any) -> Any:
         key, sub = jax.random.split(key)
-        return p + jax.random.normal(sub, p.shape) + table[x].sum() * rate, key
+        return p + jax.random.normal(sub, p.shape, dtype) + table[x].sum() * rate, key
 
-    jitted = made.jit(step)
+    jitted = made.jit(step, static_argnames="dtype")
     p, key, table = jnp.zeros(8), jax.random.key(0), jnp.arange(4.0)
     for number in range(1000):
-        p, key = jitted(p, key, table, np.full(2, number % 4, np.int32), 0.5)
+        p, key = jitted(p, key, table, np.full(2, number % 4, np.int32), 0.5, dtype=jnp.float32)
         jax.block_until_ready(p)
         yield
 
