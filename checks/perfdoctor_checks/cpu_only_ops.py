@@ -123,9 +123,12 @@ def pinned(observation: Observation) -> Fix | None:
 
 def facts(program: Program, steps: Steps) -> list[Evidence]:
     """How often, how long, and each callback's line."""
-    return [
+    traced = [
         Evidence("callbacks", steps.callbacks, "a step", "trace"),
         Evidence("in callbacks", steps.callback_ms, "ms/step", "trace"),
+    ]
+    return [
+        *(traced if steps.is_traced else []),
         *(
             Evidence(each.kind, each.function, "", place(each.file, each.line))
             for each in program.callbacks[:5]

@@ -146,7 +146,9 @@ def constants(observation: Observation, evidence: list[Evidence]) -> Outcome | N
 
 
 def facts(steps: Steps) -> list[Evidence]:
-    """What is handed over, and what that takes."""
+    """What is handed over, and what that takes, if it was traced."""
+    if not steps.is_traced:
+        return []
     wait_ms = steps.exposed_wait_ms
     return [
         Evidence("host arrays", round(steps.uploads, 1), "a step", "trace"),

@@ -3,13 +3,14 @@ import math
 import pytest
 from msgspec.structs import replace
 
-from perfdoctor.schema.calls import Call, Kind, Leaf, Role, StepCalls
+from perfdoctor.schema.calls import Kind, Leaf, Role, StepCalls
 from perfdoctor.schema.capture import AT_ONCE
 from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.parts import Parts
 from perfdoctor.schema.program import Argument, Executable, Layer, Loop
 from perfdoctor.schema.surroundings import Backend, Device
 from perfdoctor_checks import batch_size
+from tests.calls import call_of
 from tests.checks.soundness import assert_sound
 from tests.recorded import recorded
 
@@ -72,14 +73,7 @@ def test_a_workload_whose_batches_can_be_made_in_any_size_is_tried_up_to_the_kne
 
 def called(*leaves: Leaf) -> Observation:
     """The healthy run, as if its step were one call with these arguments."""
-    call = Call(
-        function="step",
-        leaves=leaves,
-        before_ms=0.0,
-        before_cpu_ms=0.0,
-        inside_ms=1.0,
-        inside_cpu_ms=1.0,
-    )
+    call = call_of(*leaves)
     seen = recorded("healthy")
     script = replace(seen.target, kind="script", workload=None)
     return replace(seen, calls=StepCalls(calls=(call,), time_ms=1.0, steps=9), target=script)

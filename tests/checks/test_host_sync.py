@@ -9,6 +9,7 @@ from perfdoctor.schema.calls import Call, Kind, Leaf, Role, StepCalls
 from perfdoctor.schema.fix import Change
 from perfdoctor.schema.observation import Observation
 from perfdoctor_checks import host_sync
+from tests.calls import call_of
 from tests.checks.soundness import assert_sound
 from tests.recorded import recorded
 
@@ -26,14 +27,7 @@ def waiting(name: str = "healthy", **fields: Any) -> Observation:
 
 def called(*leaves: Leaf) -> Call:
     """The call of a step."""
-    return Call(
-        function="score",
-        leaves=leaves,
-        before_ms=1.0,
-        before_cpu_ms=1.0,
-        inside_ms=1.0,
-        inside_cpu_ms=1.0,
-    )
+    return call_of(*leaves, function="score", before_ms=1.0, before_cpu_ms=1.0)
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from perfdoctor.schema.calls import Call, Restless, StepCalls
+from perfdoctor.schema.calls import Restless, StepCalls
 from perfdoctor.schema.fix import Change
 from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.run import Pool, Threads
 from perfdoctor.schema.surroundings import Backend, Device
 from perfdoctor.schema.workload import Data
 from perfdoctor_checks import omp_threads
+from tests.calls import call_of
 from tests.checks.soundness import assert_sound
 from tests.recorded import recorded
 
@@ -208,14 +209,7 @@ def beside(
         )
         for n in range(1, count + 1)
     )
-    call = Call(
-        function="step",
-        leaves=(),
-        before_ms=5.0,
-        before_cpu_ms=0.0,
-        inside_ms=1.0,
-        inside_cpu_ms=1.0,
-    )
+    call = call_of(before_ms=5.0)
     calls = StepCalls(calls=(call,), time_ms=10.0, steps=50, restless=restless)
     return replace(seen, calls=calls, steps=replace(seen.steps, time_ms=10.0, etl_ms=etl_ms))
 

@@ -5,12 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from perfdoctor.schema.calls import Call, Leaf, StepCalls
+from perfdoctor.schema.calls import Leaf, StepCalls
 from perfdoctor.schema.fix import Change
 from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.surroundings import Backend, Device
 from perfdoctor.schema.workload import Inference
 from perfdoctor_checks import shared_model
+from tests.calls import call_of
 from tests.checks.soundness import assert_sound
 from tests.recorded import recorded
 
@@ -60,14 +61,7 @@ def test_whether_large_calls_gain_by_being_computed_together_a_trial_decides(siz
 
 def test_threads_that_train_on_large_batches_share_nothing() -> None:
     leaf = Leaf(argument="p", role="state", kind="device", shape=(8,), dtype="float32", bytes=32)
-    call = Call(
-        function="step",
-        leaves=(leaf,),
-        before_ms=0.0,
-        before_cpu_ms=0.0,
-        inside_ms=1.0,
-        inside_cpu_ms=1.0,
-    )
+    call = call_of(leaf)
     calls = StepCalls(calls=(call,), time_ms=2.0, steps=9, threads=16)
     assert shared_model.check(replace(served(batch_size=64), calls=calls)).kind == "ok"
     assert shared_model.check(replace(served(batch_size=8), calls=calls)).kind == "hint"

@@ -5,10 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from perfdoctor.schema.calls import Call, Leaf, StepCalls
+from perfdoctor.schema.calls import Leaf, StepCalls
 from perfdoctor.schema.fix import Change
 from perfdoctor.schema.observation import Observation
 from perfdoctor_checks import transfers
+from tests.calls import call_of
 from tests.checks.soundness import assert_sound
 from tests.recorded import recorded
 
@@ -18,14 +19,7 @@ RESIDENT = Change(step={"resident": "state", "waits": 0.0})
 
 def probed(*leaves: Leaf, **fields: Any) -> Observation:
     """A script's run whose calls were seen: 4 of 10 ms are copying, and the device idles then."""
-    call = Call(
-        function="step",
-        leaves=leaves,
-        before_ms=0.1,
-        before_cpu_ms=0.1,
-        inside_ms=9.0,
-        inside_cpu_ms=9.0,
-    )
+    call = call_of(*leaves, before_ms=0.1, before_cpu_ms=0.1, inside_ms=9.0, inside_cpu_ms=9.0)
     calls = StepCalls(calls=(call,), time_ms=10.0, steps=50)
     return replace(uploading(**fields), calls=calls)
 
@@ -206,3 +200,11 @@ def test_a_state_that_numpy_changes_and_that_is_handed_over_is_advised_to_stay_t
     outcome = transfers.check(probed(replace(STATE, remade=True), INDEX))
     change = outcome.fixes[0].change
     assert change is not None and change.is_bound and change.step["handling"] == 0
+
+
+def test_of_a_run_that_was_not_traced_nothing_is_told_of_its_trace() -> None:
+    seen = probed(leaf("x", "new", "host", 64))
+    assert seen.steps is not None
+    outcome = transfers.check(replace(seen, steps=replace(seen.steps, is_traced=False)))
+    assert outcome.kind == "ok" and "1 host arrays a step" in outcome.summary
+    assert not any(each.source == "trace" for each in outcome.evidence)

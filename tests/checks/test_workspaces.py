@@ -3,13 +3,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from perfdoctor.schema.calls import Call, Leaf, StepCalls
+from perfdoctor.schema.calls import Leaf, StepCalls
 from perfdoctor.schema.fix import Change
 from perfdoctor.schema.memory import DeviceMemory
 from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.program import Argument, Executable
 from perfdoctor.schema.surroundings import Backend, Device
 from perfdoctor_checks import _allocators, workspaces
+from tests.calls import call_of
 from tests.checks.soundness import assert_sound
 from tests.recorded import recorded
 
@@ -85,14 +86,7 @@ def test_what_the_program_asks_to_donate_is_no_matter_of_donating() -> None:
         bytes=4 * MIB,
         donated=True,
     )
-    call = Call(
-        function="step",
-        leaves=(leaf,),
-        before_ms=0.0,
-        before_cpu_ms=0.0,
-        inside_ms=1.0,
-        inside_cpu_ms=1.0,
-    )
+    call = call_of(leaf)
     asked = replace(seen, calls=StepCalls(calls=(call,), time_ms=1.0, steps=9))
     assert workspaces.check(asked).kind == "ok"
 

@@ -16,6 +16,7 @@ from perfdoctor.replay.conditions import (
 from perfdoctor.schema.calls import Call, Restless, StepCalls
 from perfdoctor.schema.capture import AS_IT_IS, NO_CALLBACKS, Conditions, Replayed
 from perfdoctor.schema.steps import Steps
+from tests.calls import call_of
 
 times = st.floats(0, 1e3)
 shares = st.floats(0, 1)
@@ -23,13 +24,8 @@ shares = st.floats(0, 1)
 
 def call(before_ms: float, before_cpu_ms: float) -> Call:
     """Of which nothing else matters here."""
-    return Call(
-        function="step",
-        leaves=(),
-        before_ms=before_ms,
-        before_cpu_ms=before_cpu_ms,
-        inside_ms=0.1,
-        inside_cpu_ms=0.1,
+    return call_of(
+        before_ms=before_ms, before_cpu_ms=before_cpu_ms, inside_ms=0.1, inside_cpu_ms=0.1
     )
 
 

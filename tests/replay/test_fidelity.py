@@ -6,8 +6,9 @@ import pytest
 from msgspec import structs
 
 from perfdoctor.replay.fidelity import emulation_error, observed_ms, why_unfaithful
-from perfdoctor.schema.calls import Alone, Call, StepCalls
+from perfdoctor.schema.calls import Alone, StepCalls
 from perfdoctor.schema.steps import Steps
+from tests.calls import call_of
 from tests.recorded import recorded
 
 
@@ -29,14 +30,7 @@ def traced(time_ms: float, calls: float = 1.0, threads: int = 1) -> Steps:
 
 def timed(time_ms: float, rare_ms: float = 0.0, ready: float = 1.0) -> StepCalls:
     """Steps of one call, as they were timed before that."""
-    call = Call(
-        function="step",
-        leaves=(),
-        before_ms=0.1,
-        before_cpu_ms=0.1,
-        inside_ms=9.0,
-        inside_cpu_ms=9.0,
-    )
+    call = call_of(before_ms=0.1, before_cpu_ms=0.1, inside_ms=9.0, inside_cpu_ms=9.0)
     return StepCalls(calls=(call,), time_ms=time_ms, steps=50, rare_ms=rare_ms, ready=ready)
 
 

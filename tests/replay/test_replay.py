@@ -23,11 +23,12 @@ from perfdoctor.replay import slices
 from perfdoctor.replay.fidelity import emulation_error
 from perfdoctor.replay.process import Quiet, ReplayProcess
 from perfdoctor.replay.replay import Replay, way_of
-from perfdoctor.schema.calls import Alone, Call, Eager, Restless, StepCalls
+from perfdoctor.schema.calls import Alone, Eager, Restless, StepCalls
 from perfdoctor.schema.capture import AS_IT_IS, MANIFEST, WHOLE_TOLD, Capture
 from perfdoctor.schema.fix import Change
 from perfdoctor.schema.observation import Observation
 from perfdoctor.trials.live import OutOfTime, WorkerEnded
+from tests.calls import call_of
 from tests.replay.captured import Captured, captured, training
 from tests.trials.programs import soon
 
@@ -59,14 +60,7 @@ def groups() -> Iterator[ProcessGroups]:
 def observed(time_ms: float = WORK_MS) -> Observation:
     """Of a step before which the host collects."""
     saved = msgspec.json.decode(SAVED.read_bytes(), type=Observation)
-    call = Call(
-        function="step",
-        leaves=(),
-        before_ms=WORK_MS,
-        before_cpu_ms=WORK_MS,
-        inside_ms=0.1,
-        inside_cpu_ms=0.1,
-    )
+    call = call_of(before_ms=WORK_MS, before_cpu_ms=WORK_MS, inside_ms=0.1, inside_cpu_ms=0.1)
     calls = StepCalls(calls=(call,), time_ms=time_ms, steps=100, collecting_ms=WORK_MS)
     return msgspec.structs.replace(saved, calls=calls, steps=None)
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from perfdoctor.observe.agent.roles import Probe
 from perfdoctor.observe.agent.telling import covered_ms, page_faults, reuses_memory
-from perfdoctor.schema.calls import Call, Leaf
+from perfdoctor.schema.calls import Leaf
+from tests.calls import call_of
 
 PAGES = 256
 
@@ -25,14 +26,7 @@ def probe(*, donated: bool) -> Probe:
         bytes=size,
         donated=donated,
     )
-    call = Call(
-        function="step",
-        leaves=(leaf,),
-        before_ms=0.0,
-        before_cpu_ms=0.0,
-        inside_ms=1.0,
-        inside_cpu_ms=1.0,
-    )
+    call = call_of(leaf)
     return Probe((call,), (1,), 0, size // 4)
 
 

@@ -7,6 +7,7 @@ from perfdoctor.observe.digest.cost import cost_of
 from perfdoctor.schema.calls import Call, Leaf, StepCalls
 from perfdoctor.schema.recording import ExecutableRecord, Recording
 from perfdoctor.schema.steps import Steps
+from tests.calls import call_of
 from tests.recorded import recorded
 
 
@@ -20,14 +21,7 @@ def executable(function: str, flops: float | None, **sizes: int) -> ExecutableRe
 def call(function: str, size: int = 0) -> Call:
     """A call whose only argument takes so many bytes."""
     leaf = Leaf(argument="x", role="new", kind="device", shape=(size,), dtype="int8", bytes=size)
-    return Call(
-        function=function,
-        leaves=(leaf,),
-        before_ms=0.0,
-        before_cpu_ms=0.0,
-        inside_ms=0.0,
-        inside_cpu_ms=0.0,
-    )
+    return call_of(leaf, function=function, inside_ms=0.0, inside_cpu_ms=0.0)
 
 
 def run(*executables: ExecutableRecord, calls: tuple[Call, ...] = ()) -> Recording:

@@ -5,19 +5,15 @@ import pytest
 from perfdoctor.observe.digest.from_calls import steps_from, told_by_calls
 from perfdoctor.schema.calls import Call, Leaf, StepCalls
 from perfdoctor.schema.recording import Recording
+from tests.calls import call_of
 
 
 def call(function: str, size_bytes: int, before_ms: float, before_cpu_ms: float) -> Call:
     leaf = Leaf(
         argument="p", role="state", kind="device", shape=(1,), dtype="float32", bytes=size_bytes
     )
-    return Call(
-        function=function,
-        leaves=(leaf,),
-        before_ms=before_ms,
-        before_cpu_ms=before_cpu_ms,
-        inside_ms=1.0,
-        inside_cpu_ms=0.5,
+    return call_of(
+        leaf, function=function, before_ms=before_ms, before_cpu_ms=before_cpu_ms, inside_cpu_ms=0.5
     )
 
 

@@ -22,9 +22,10 @@ from perfdoctor.observe.digest.compiles import LAST_PHASE
 from perfdoctor.observe.digest.intervals import NOTHING, union
 from perfdoctor.observe.digest.layers import TOO_MANY
 from perfdoctor.observe.digest.timeline import Timeline
-from perfdoctor.schema.calls import Call, Eager, StepCalls
+from perfdoctor.schema.calls import Eager, StepCalls
 from perfdoctor.schema.recording import CompileEvent, Recording, Window
 from perfdoctor.schema.steps import Steps
+from tests.calls import call_of
 from tests.observe.digest.test_executable import CONVOLVING, record
 from tests.recorded import recorded
 
@@ -66,9 +67,7 @@ def test_too_few_steps_ask_for_a_window_that_holds_enough() -> None:
 
 def probed(function: str, threads: int = 1) -> Recording:
     """A window before which the calls of a function were timed."""
-    call = Call(
-        function=function, leaves=(), before_ms=0, before_cpu_ms=0, inside_ms=0, inside_cpu_ms=0
-    )
+    call = call_of(function=function, before_ms=0, before_cpu_ms=0, inside_ms=0, inside_cpu_ms=0)
     found = window(3.0)
     found.step_calls = StepCalls(calls=(call,), time_ms=500.0, steps=12, threads=threads)
     return found

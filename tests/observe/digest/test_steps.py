@@ -26,6 +26,7 @@ from perfdoctor.schema.recording import (
     Window,
 )
 from perfdoctor.schema.steps import Steps
+from tests.calls import call_of
 
 Pairs = list[tuple[int, int]]
 MS = 1_000_000
@@ -91,13 +92,8 @@ def seen(timeline: Timeline, recording: Recording) -> Steps:
 
 def called(function: str) -> Call:
     """A call of a step, as it was probed."""
-    return Call(
-        function=function,
-        leaves=(),
-        before_ms=0.1,
-        before_cpu_ms=0.1,
-        inside_ms=0.1,
-        inside_cpu_ms=0.1,
+    return call_of(
+        function=function, before_ms=0.1, before_cpu_ms=0.1, inside_ms=0.1, inside_cpu_ms=0.1
     )
 
 
