@@ -203,8 +203,8 @@ def test_a_state_that_numpy_changes_and_that_is_handed_over_is_advised_to_stay_t
 
 
 def test_of_a_run_that_was_not_traced_nothing_is_told_of_its_trace() -> None:
-    seen = probed(leaf("x", "new", "host", 64))
-    assert seen.steps is not None
-    outcome = transfers.check(replace(seen, steps=replace(seen.steps, is_traced=False)))
+    seen = probed(INDEX, is_traced=False, uploads=0.0, upload_ms=0.0)
+    outcome = transfers.check(seen)
     assert outcome.kind == "ok" and "1 host arrays a step" in outcome.summary
     assert not any(each.source == "trace" for each in outcome.evidence)
+    assert any(each.source == "trace" for each in transfers.check(probed(INDEX)).evidence)
