@@ -24,9 +24,6 @@ from perfdoctor.trials.pair import OWN_SLICE_S, OWN_SLICE_STEPS, play_pair
 from perfdoctor.trials.way import Play, Way, on_the_program
 from perfdoctor.trials.worker import Worker, calls_of, own_steps
 
-HALF_OF_THE_DEVICE = {"XLA_PYTHON_CLIENT_MEM_FRACTION": ".4"}
-"""Share of an accelerator's memory that each process of a pair takes at its start: by default it
-would be three quarters, and the second one could not start."""
 NO_FUNCTION = ""
 """The name of the step's function where no steps were seen: copies of a script then count all that
 it calls."""
@@ -90,9 +87,7 @@ def workload_runner(target: Target, groups: ProcessGroups, say: Callable[[str], 
         return replace(started, env=changed_env(started.env, change, folder))
 
     def worker(change: Change, until: float) -> Worker:
-        started = launch(change)
-        halved = replace(started, env={**HALF_OF_THE_DEVICE, **started.env})
-        return Worker(groups, halved, own_steps, until, tells_steps=True)
+        return Worker(groups, launch(change), own_steps, until, tells_steps=True)
 
     def play_steps(change: Change, until: float) -> list[float]:
         with worker(Change(), until) as unchanged, worker(change, until) as changed:
@@ -114,7 +109,7 @@ def script_runner(
 
     @contextmanager
     def launched(change: Change) -> Iterator[Launch]:
-        env = changed_env({**HALF_OF_THE_DEVICE, **started.env}, change, folder)
+        env = changed_env(started.env, change, folder)
         with working_directory(groups, say) if copied else nullcontext() as where:
             yield replace(started, env=env, output=None, folder=where)
 
@@ -148,7 +143,7 @@ def object_runner(target: Target, groups: ProcessGroups, output: int) -> Runner:
         number = next(numbers)
         orders, told = folder / f"{number}.json", folder / f"{number}.told"
         started = named.launch(target.name, change, orders, told)
-        env = changed_env({**HALF_OF_THE_DEVICE, **started.env}, change, folder)
+        env = changed_env(started.env, change, folder)
         return Worker(groups, replace(started, env=env), own_steps, until, tells_steps=True)
 
     def play(base: Change, change: Change, until: float) -> list[float]:

@@ -8,6 +8,7 @@ from perfdoctor_checks._limits import LEAST_SHARE, MOSTLY
 AHEAD = Fix(
     summary="copy new data a step ahead, and what is no new data once",
     how="batch = jax.device_put(batch)  # in the thread that loads; what stays: before the loop",
+    change=Change(step={"resident": "ahead"}),
 )
 """The fix for what is new in each step."""
 AS_ARGUMENT = Fix(

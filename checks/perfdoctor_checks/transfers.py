@@ -20,7 +20,9 @@ state that was made anew; where no operations are called for it, that was done o
 What is no new data counts from 1 MiB. What it costs is measured on the captured step, with the
 state and the constants on the device; else estimated by the copying, and the waiting for a state
 that is fetched, as far as the device idles meanwhile. What is copied before the calls can't be told
-apart; where it takes a good part of the step, it is a hint. Arrays that the program holds as
+apart; where it takes a good part of the step, it is a hint. Where an accelerator idles while new
+data are copied in the calls, the captured step is run with a thread that puts them there a step
+ahead. Arrays that the program holds as
 constants are counted in its text.
 
 How to fix
@@ -47,6 +49,7 @@ from perfdoctor import (
     needed,
     not_measured,
     ok,
+    on_cpu,
     sized,
     spared,
 )
@@ -76,6 +79,8 @@ def check(observation: Observation) -> Outcome:
             text = f"copying to the device takes {steps.upload_ms:.1f} ms a step, while it idles"
             return hint(text, evidence, [ahead(observation)])
         text = f"{len(handed)} host arrays a step, {sized(new_bytes)} of them new data"
+        if new_bytes and is_held_up(observation, steps):
+            return hint(f"{text}, copied while the device idles", evidence, [ahead(observation)])
         return constants(observation, evidence) or ok(text, *evidence)
     fetched = any(leaf.role == "state" for leaf in stale)
     gain = at_rest(steps, size / max(1, size + new_bytes), fetched=fetched)
@@ -83,6 +88,12 @@ def check(observation: Observation) -> Outcome:
     by_hand = any(leaf.remade for leaf in stale)
     advice = resting(observation, fetched, by_hand=by_hand)
     return issue(text, [*evidence, *sizes(stale)], [advice], gain)
+
+
+def is_held_up(observation: Observation, steps: Steps) -> bool:
+    """Whether a device of its own idles while calls are made, in which new data are copied."""
+    idle_ms = min(steps.idle_ms, steps.exposed_dispatch_ms)
+    return not on_cpu(observation) and idle_ms >= LEAST_SHARE * steps.time_ms
 
 
 def unseen(observation: Observation, steps: Steps, evidence: list[Evidence]) -> Outcome:

@@ -31,8 +31,6 @@ from perfdoctor.schema.report import Report, ReportTarget
 from perfdoctor.trials.trial import Laboratory
 
 PLATFORMS = "JAX_PLATFORMS"
-NO_PREALLOCATION = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-"""The loop holds its part of the device's memory; a process beside it takes what it needs."""
 NOT_WHOLE = "a loop that goes on is not traced as a whole; `perfdoctor check` does that at its end"
 
 
@@ -101,8 +99,7 @@ class Course:
         """What fixes gain, on the step alone; the loop rests while that is timed."""
         deadline = self.began + self._wish.budget_s
         rests = Rests(self._jax, self.recorder.hearing, lambda: self.loop_has_ended)
-        env = {**NO_PREALLOCATION, **os.environ}
-        with Replay(self._groups, env, self._capture_to, say, rests.quiet) as replay:
+        with Replay(self._groups, os.environ, self._capture_to, say, rests.quiet) as replay:
             seen, ways = replayed(seen, replay, deadline)
             if ways:
                 laboratory = Laboratory(ways, deadline, self._wish.min_gain, say)

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from perfdoctor.replay.ahead import Called, fed
 from perfdoctor.replay.step import Outputs, Step
 from perfdoctor.schema.capture import Capture, Conditions
 
@@ -99,13 +100,14 @@ class Loop:
             ]
             stack.enter_context(restless_beside(self._conditions.restless))
             stack.enter_context(restless_threads(self._conditions.restless_threads))
+            calls = stack.enter_context(fed(self._step.calls))
             tell = [tell for tell in beside if tell is not None]
             begin = time.perf_counter()
             if callers == 1:
-                self._steps(each, states[0], tell)
+                self._steps(calls, each, states[0], tell)
             else:
                 threads = [
-                    threading.Thread(target=self._steps, args=(each, state, tell))
+                    threading.Thread(target=self._steps, args=(calls, each, state, tell))
                     for state in states
                 ]
                 for thread in threads:
@@ -115,9 +117,11 @@ class Loop:
             took_s = time.perf_counter() - begin
         return each * callers, took_s
 
-    def _steps(self, count: int, latest: Outputs, tell: list[Any]) -> None:
-        """Make so many steps, and wait until all that they returned is computed."""
-        calls = list(enumerate(zip(self._step.calls, self._spin_ns, self._sleep_s, strict=True)))
+    def _steps(
+        self, made: Sequence[Called], count: int, latest: Outputs, tell: Sequence[Any]
+    ) -> None:
+        """Make the calls of so many steps, and wait until all that they returned is computed."""
+        calls = list(enumerate(zip(made, self._spin_ns, self._sleep_s, strict=True)))
         every, overlap_ns = self._every, self._overlap_ns
         for number in range(1, count + 1):
             for place, (call, spin_ns, sleep_s) in calls:

@@ -32,10 +32,12 @@ class ReadyCall:
     """Takes the arguments, in their order, out of all results of the sources and what is fixed."""
     on_host: frozenset[int]
     """Arguments that make a way over the host."""
+    put_ahead: frozenset[int] = frozenset()
+    """Of what is fixed, new data of the host that another thread puts on the device."""
 
-    def __call__(self, latest: Outputs) -> tuple[Any, ...]:
-        """Its results."""
-        pool = self.fixed
+    def __call__(self, latest: Outputs, fixed: tuple[Any, ...] | None = None) -> tuple[Any, ...]:
+        """Its results; `fixed`: in place of its own."""
+        pool = self.fixed if fixed is None else fixed
         for place in self.sources:
             pool = latest[place] + pool
         arguments = self.arranged(pool)
@@ -98,6 +100,11 @@ class Step:
                 for n in state
                 if call.leaves[n].kind == "host" and self._conditions.resident == "as-it-is"
             ),
+            put_ahead=frozenset(
+                position
+                for position, n in enumerate(fixed)
+                if self._conditions.resident == "ahead" and is_new_data(call.leaves[n])
+            ),
         )
 
     def _donated(self, call: SavedCall, state: Sequence[int]) -> set[int]:
@@ -119,7 +126,7 @@ class Step:
 
     def _stays_on_host(self, leaf: SavedLeaf) -> bool:
         resident = self._conditions.resident
-        return resident == "as-it-is" or (resident == "state" and leaf.role == "new")
+        return resident == "as-it-is" or (resident in ("state", "ahead") and leaf.role == "new")
 
     def _value(self, leaf: SavedLeaf, aval: Any) -> Any:
         """On the host, as it was saved or made."""
@@ -141,6 +148,11 @@ class Step:
         else:
             value = jax.numpy.array(value)  # a copy: what is donated must not be the host's
         return jax.random.wrap_key_data(value, impl=leaf.key) if leaf.key else value
+
+
+def is_new_data(leaf: SavedLeaf) -> bool:
+    """Whether it is an array that comes from the host, another one in each step."""
+    return leaf.kind == "host" and leaf.role == "new" and leaf.number is None
 
 
 EXPORTED: dict[Path, Any] = {}

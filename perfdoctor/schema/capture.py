@@ -130,9 +130,10 @@ class Conditions(Struct, frozen=True, kw_only=True):
     the interpreter to others meanwhile."""
     restless_threads: int = 0
     """Threads that do so, and hold it."""
-    resident: Literal["as-it-is", "state", "all"] = "as-it-is"
+    resident: Literal["as-it-is", "state", "ahead", "all"] = "as-it-is"
     """What of the script's host arrays lies on the device instead: nothing; its state and its
-    constants; the new data of each step, too."""
+    constants; the new data of each step, too, which a thread puts there a step ahead; or all of it,
+    put there once."""
     donated: bool | None = None
     """Whether the state is donated; None: as in the script."""
     callers: int = 1

@@ -8,6 +8,9 @@ from perfdoctor.processes import ProcessGroups, out_of_memory
 from perfdoctor.protocol import RAISED
 from perfdoctor.schema.launch import Launch
 
+NO_PREALLOCATION = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+"""By default a process takes three quarters of an accelerator's memory at its start, and none could
+live beside it; so each takes what it needs."""
 KILLED = -9
 """The exit status of a process that SIGKILL has ended."""
 
@@ -32,7 +35,7 @@ class Live:
         with self._log.open("wb") as log:
             self._child = self._groups.spawn(
                 [sys.executable, *launch.command],
-                env=launch.env,
+                env={**NO_PREALLOCATION, **launch.env},
                 cwd=launch.folder,
                 **{"stdout": log, "stderr": log, **streams},
             )

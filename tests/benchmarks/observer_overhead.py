@@ -24,7 +24,7 @@ import jax
 from perfdoctor.observe.agent.compilation import LOGGERS, CompilationWatch
 from perfdoctor.observe.agent.garbage import GarbageWatch
 from perfdoctor.observe.agent.stacks import StackSampler
-from perfdoctor.observe.agent.watch import LOOK_EVERY_S
+from perfdoctor.observe.agent.waiting import LOOK_EVERY_S
 from perfdoctor.observe.agent.window import SAMPLE_EVERY_S
 from perfdoctor.observe.following import WINDOW_S
 from perfdoctor.processes import ProcessGroups

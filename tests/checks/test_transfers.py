@@ -61,6 +61,27 @@ def test_what_is_copied_before_the_calls_is_a_hint_where_the_device_idles_for_it
     assert transfers.check(probed(copied, upload_ms=2.0)).kind == "ok"
 
 
+@pytest.mark.parametrize(
+    ("backend", "fields", "kind"),
+    [
+        ("gpu", {"exposed_dispatch_ms": 3.0}, "hint"),
+        ("gpu", {"exposed_dispatch_ms": 0.2}, "ok"),
+        ("gpu", {"exposed_dispatch_ms": 3.0, "device_busy_ms": 9.9}, "ok"),
+        ("cpu", {"exposed_dispatch_ms": 3.0}, "ok"),
+    ],
+)
+def test_where_an_accelerator_idles_for_new_data_a_thread_that_puts_them_ahead_is_tried(
+    backend: str, fields: dict[str, Any], kind: str
+) -> None:
+    seen = probed(INDEX, **{"upload_ms": 0.5, **fields})
+    seen = replace(seen, backend=replace(seen.backend, platform=backend))
+    outcome = transfers.check(seen)
+    assert outcome.kind == kind
+    if kind == "hint":
+        assert outcome.fixes[0].change == Change(step={"resident": "ahead"})
+        assert "while the device idles" in outcome.summary
+
+
 def test_finds_a_state_that_goes_to_the_host_and_back() -> None:
     seen = recorded("transfers")
     outcome = transfers.check(seen)

@@ -73,7 +73,7 @@ def test_whether_its_state_is_donated_changes_no_result(trained: Captured, donat
     assert_same(replayed(trained, donated=donated), trained.results)
 
 
-@pytest.mark.parametrize("resident", ["state", "all"])
+@pytest.mark.parametrize("resident", ["state", "ahead", "all"])
 def test_where_its_arguments_lie_changes_no_result(trained: Captured, resident: str) -> None:
     assert_same(replayed(trained, resident=resident), trained.results)
 
@@ -95,7 +95,7 @@ def test_other_programs_go_on_too(program: Program, tmp_path: Path) -> None:
 def test_a_state_on_the_host_stays_there_or_is_kept_on_the_device(tmp_path: Path) -> None:
     found = captured(over_the_host, tmp_path)
     assert (found.leaves["state"].role, found.leaves["state"].kind) == ("state", "host")
-    for resident, on_host in (("as-it-is", {0}), ("state", set()), ("all", set())):
+    for resident, on_host in (("as-it-is", {0}), ("state", set()), ("ahead", set())):
         step = Step(found.folder, found.capture, Conditions(resident=resident))  # type: ignore[arg-type]
         assert step.calls[0].on_host == on_host
     assert_same(replayed(found, resident="state"), found.results)

@@ -164,6 +164,11 @@ class CompilationWatch:
             spent_s += event.seconds
         return min(1.0, spent_s / seconds)
 
+    @property
+    def is_compiling(self) -> bool:
+        """Whether something compiles just now."""
+        return self._pending > 0
+
     def quiet_for_s(self) -> float:
         """Seconds since anything compiled; 0 while something does or nothing has yet."""
         if self._pending or not self.last_ns:

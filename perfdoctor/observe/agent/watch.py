@@ -2,7 +2,6 @@
 
 import atexit
 import os
-import shutil
 import threading
 import time
 import traceback
@@ -19,8 +18,9 @@ from perfdoctor.observe.agent.ending import has_ended, interrupt
 from perfdoctor.observe.agent.listeners import Listeners
 from perfdoctor.observe.agent.process import changed, dump_programs
 from perfdoctor.observe.agent.profiler import Profiler
-from perfdoctor.observe.agent.steadiness import has_compiled_for, is_at_rest, is_steady
-from perfdoctor.observe.agent.window import WindowTracer, on_cpu, with_enough_steps
+from perfdoctor.observe.agent.steadiness import is_at_rest, is_steady
+from perfdoctor.observe.agent.waiting import Waiting
+from perfdoctor.observe.agent.window import WindowTracer, with_enough_steps
 from perfdoctor.protocol import (
     AGAIN,
     BROKEN,
@@ -35,14 +35,7 @@ from perfdoctor.protocol import (
 from perfdoctor.schema.recording import Recording
 
 LOOK_EVERY_S = 0.05
-"""Seconds, before a window: how often to look whether compilation has come to rest."""
-SETTLED_S, PREVIEW_S, GAP_S = 0.1, 0.06, 0.7
-"""Seconds after a compilation when a trace of a few steps is taken, of that trace, and for which
-the program then runs without one at least: XLA numbers the runs of a program, so that the digest
-can tell from that preview and the window how fast it runs while nothing is traced."""
-AT_WORK_S, AGAIN_S = 2.5, 1.0
-"""A run that has compiled now and then for so long may be at its steps already, and over before it
-rests: of a function that dispatches operations, it is told now what it takes."""
+"""Seconds between two looks at whether a window was answered."""
 UNSTEADY_WINDOWS = 2
 """The factor by which a window is longer where compilations take their part of it."""
 
@@ -85,7 +78,9 @@ class Watcher(threading.Thread):
         self._capture_to = capture_to
         self._env_at_start = dict(env_at_start)
         self._process = os.getpid()
-        self._looked_s = 0.0
+        self._waiting = Waiting(folder / PREVIEW, self._ended, self.listeners, self._may_open)
+        self._is_written = False
+        """Whether all is written that was seen up to the end of the last window."""
 
     def attach(self, jax: Any) -> None:
         """Hear of everything that jax does from now on; no thread runs until it compiles."""
@@ -130,9 +125,10 @@ class Watcher(threading.Thread):
         window, is_known = 0, False
         while window_s is not None and not self._ended.is_set():
             window += 1
-            self._wait_until_steady()
+            self._is_written = False
+            self._wait()
             if not is_known:
-                self.listeners.look_at_the_step()
+                self._learn_the_step()
                 self.write()  # it may end, or have to be ended, before more is seen
             self._trace_window(window, with_enough_steps(window_s, self.step.step_ms))
             if self._ended.is_set() and self.recording.window is None:
@@ -140,10 +136,28 @@ class Watcher(threading.Thread):
             self.step.keep()
             self.step.stand_still()
             self.write()
+            self._is_written = True
             (self.folder / RECORDED.format(window)).touch()
             window_s, is_known = self._answer(window)
         if stopped(self.folder):
             self._stop_the_program()
+
+    def _wait(self) -> None:
+        glances = self.recording.window is None
+        self._waiting.until_steady(self.jax, self.profiler, glances=glances)
+
+    def _may_open(self) -> bool:
+        return self._is_late() or is_at_rest(self.compilation)
+
+    def _is_late(self) -> bool:
+        return time.time_ns() > self.steady_by_ns or self._ended.is_set()
+
+    def _learn_the_step(self) -> None:
+        """A set-up may seem calm before it compiles the step, which then is not called for long."""
+        self.listeners.look_at_the_step()
+        while self.step.calls is None and self.compilation.is_compiling and not self._is_late():
+            self._wait()
+            self.listeners.look_at_the_step()
 
     def _stop_the_program(self) -> None:
         keep_quiet()
@@ -175,8 +189,9 @@ class Watcher(threading.Thread):
         self._ended.set()
         (self.folder / LEFT).touch()
         self.join()
-        if self.recording.window is None:
+        if not self._is_written:
             self.write()  # that it leaves is not waited for as long as what follows may take
+        if self.recording.window is None:
             self.listeners.conclude()
             self.write()
 
@@ -190,55 +205,6 @@ class Watcher(threading.Thread):
         beside = self.folder / f"{RECORDING}.part"
         beside.write_bytes(msgspec.json.encode(recording))
         beside.rename(self.folder / RECORDING)
-
-    def _wait_until_steady(self) -> None:
-        """And take a preview before, so early that the program has run without a trace since."""
-        previewed_ns = 0
-        while not self._ended.wait(LOOK_EVERY_S):
-            self.eager.sample()
-            if self._is_at_work():
-                self.listeners.look_for_operations(early=True)
-            if self.profiler.taken:
-                continue
-            quiet_s = self.compilation.quiet_for_s()
-            since_s = (time.time_ns() - previewed_ns) / 1e9
-            fresh = since_s < quiet_s  # nothing compiled since the preview
-            if quiet_s > SETTLED_S and self.recording.window is None:
-                self.step.glance()
-            if quiet_s > SETTLED_S and not fresh and on_cpu(self.jax):
-                previewed_ns = self._preview()
-            elif self._may_open() and (since_s > GAP_S or not fresh):
-                if not fresh:
-                    self._forget_preview()
-                return
-
-    def _is_at_work(self) -> bool:
-        """Whether a run that compiles on and on may be at its steps; asked again now and then."""
-        compiles_on = self.compilation.quiet_for_s() < SETTLED_S
-        compiles_on = compiles_on and has_compiled_for(self.compilation, AT_WORK_S)
-        if self.eager.candidates or not compiles_on:
-            return False
-        since_s = time.monotonic() - self._looked_s
-        if since_s < AGAIN_S:
-            return False
-        self._looked_s = time.monotonic()
-        return True
-
-    def _preview(self) -> int:
-        """Trace a few steps; the instant until when."""
-        self._forget_preview()
-        if self.profiler.start(self.folder / PREVIEW):
-            self._ended.wait(PREVIEW_S)
-        until_ns = time.time_ns()
-        self.profiler.stop()  # at once: there is little to write, and the window is to follow
-        return until_ns
-
-    def _forget_preview(self) -> None:
-        """It was of another program, or lies before another window."""
-        shutil.rmtree(self.folder / PREVIEW, ignore_errors=True)
-
-    def _may_open(self) -> bool:
-        return time.time_ns() > self.steady_by_ns or is_at_rest(self.compilation)
 
     def _trace_window(self, number: int, window_s: float) -> None:
         if self._ended.is_set():

@@ -17,6 +17,8 @@ AHEAD = 2
 """Batches that lie ready on the device."""
 COMPARED = 2
 """Batches after the first, by which it is told what is the same in each."""
+LAST_BATCH_S = 10.0
+"""Seconds for which the batch is waited for that the thread is at when it is to end."""
 POLL_S = 0.1
 """Seconds between two looks at whether the thread is to end."""
 
@@ -107,9 +109,11 @@ class Ahead:
         return batch
 
     def close(self) -> None:
-        """End the thread."""
+        """End the thread, once the batch is prepared that it is at: the interpreter may not end
+        while it is in jax, which would abort the process.
+        """
         self._ended.set()
-        self._thread.join(POLL_S)
+        self._thread.join(LAST_BATCH_S)
 
     def _prepare(self) -> None:
         try:

@@ -50,7 +50,7 @@ def layer(params, x):
     return jnp.tanh(x @ params["w"] + params["b"])
 
 def loss_of(params, x):
-    return sum((layer(params, x) ** 2).mean() for _ in range(4))
+    return sum((layer(params, x) ** 2).mean() for _ in range(24))
 
 def train_step(params, x):
     grads = jax.grad(loss_of)(params, x)

@@ -15,9 +15,10 @@ import msgspec
 import pytest
 
 from perfdoctor.injection import injected
-from perfdoctor.observe.agent import watch
+from perfdoctor.observe.agent import waiting, watch
 from perfdoctor.observe.agent.steadiness import QUIET_S
-from perfdoctor.observe.agent.watch import GAP_S, Watcher
+from perfdoctor.observe.agent.waiting import GAP_S
+from perfdoctor.observe.agent.watch import Watcher
 from perfdoctor.observe.digest import xplane
 from perfdoctor.protocol import ATTACHED, BROKEN, STOP
 from perfdoctor.schema.capture import MANIFEST
@@ -385,6 +386,9 @@ class Clock:
 
     def wait(self, seconds: float) -> bool:
         self.now_s += seconds
+        return self.is_set()
+
+    def is_set(self) -> bool:
         return self.now_s > 1000.0 + ENDS_S
 
 
@@ -432,13 +436,21 @@ def waited_for(
     """When a program that compiles then counts as steady, and when previews of it ended."""
     clock = Clock()
     monkeypatch.setattr(watch, "time", clock)
+    monkeypatch.setattr(waiting, "time", clock)
     watcher, traces = kind(folder, steady_within_s=60.0, window_s=0.5), Traces(clock)
     watcher.jax = SimpleNamespace(default_backend=lambda: backend)
     watcher.profiler = traces  # type: ignore[assignment]
     watcher.compilation = Compilations(clock, *compiled_s)  # type: ignore[assignment]
     watcher._ended = clock  # type: ignore[assignment]
-    watcher.step = SimpleNamespace(glance=lambda: None)  # type: ignore[assignment]
-    watcher._wait_until_steady()
+    listeners: Any = SimpleNamespace(
+        compilation=watcher.compilation,
+        step=SimpleNamespace(glance=lambda: None),
+        eager=SimpleNamespace(sample=lambda: None, candidates=[]),
+    )
+    watcher._waiting = waiting.Waiting(
+        folder / "preview", watcher._ended, listeners, watcher._may_open
+    )
+    watcher._wait()
     return clock.now_s - 1000.0, [each - 1000.0 for each in traces.stopped_s]
 
 
@@ -458,6 +470,33 @@ def test_no_preview_is_taken_on_an_accelerator(
     steady_s, previews_s = waited_for(tmp_path, monkeypatch, "gpu", 0.0)
     assert previews_s == []
     assert QUIET_S < steady_s < QUIET_S + 0.1
+
+
+@pytest.mark.parametrize(
+    ("compiling", "seen"),
+    [
+        ([True, False], [None, None]),
+        ([True, True, True], [None, None, "calls"]),
+        ([False], [None]),
+        ([True], ["calls"]),
+    ],
+)
+def test_a_set_up_that_seems_calm_is_looked_at_again_once_the_step_is_compiled(
+    tmp_path: Path, compiling: list[bool], seen: list[Any]
+) -> None:
+    """`compiling`, `seen`: after each look, whether something compiles, and the calls."""
+    watcher = Watcher(tmp_path, steady_within_s=60.0, window_s=0.5)
+    waits: list[int] = []
+    left = list(zip(compiling, seen, strict=True))
+
+    def look() -> None:
+        is_compiling, watcher.step.calls = left.pop(0)
+        watcher.compilation._pending = int(is_compiling)
+
+    watcher.listeners.look_at_the_step = look  # type: ignore[method-assign]
+    watcher._wait = lambda: waits.append(len(left))  # type: ignore[method-assign]
+    watcher._learn_the_step()
+    assert not left and len(waits) == len(seen) - 1
 
 
 def test_the_observer_that_the_projects_own_gate_measures_never_opens_its_window(
