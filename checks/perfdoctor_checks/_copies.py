@@ -8,7 +8,6 @@ from perfdoctor_checks._limits import LEAST_SHARE, MOSTLY
 AHEAD = Fix(
     summary="copy new data a step ahead, and what is no new data once",
     how="batch = jax.device_put(batch)  # in the thread that loads; what stays: before the loop",
-    change=Change(step={"resident": "ahead"}),
 )
 """The fix for what is new in each step."""
 AS_ARGUMENT = Fix(
@@ -36,11 +35,13 @@ def put_back(steps: Steps, calls: StepCalls) -> list[Leaf]:
     return found if on_host and not by_operations else []
 
 
-def ahead(observation: Observation) -> Fix:
-    """Tried where the loop is ours, in which a thread can do it."""
-    if observation.target.parts is None:
-        return AHEAD
-    return structs.replace(AHEAD, change=Change(step={"loading": "thread"}))
+def ahead(observation: Observation, *, in_calls: bool) -> Fix:
+    """Tried where the loop is ours, in which a thread can do it; else on the step alone, if the
+    data are copied in its calls.
+    """
+    if observation.target.parts is not None:
+        return structs.replace(AHEAD, change=Change(step={"loading": "thread"}))
+    return structs.replace(AHEAD, change=Change(step={"resident": "ahead"})) if in_calls else AHEAD
 
 
 def resting(observation: Observation, state: bool, *, by_hand: bool = False) -> Fix:

@@ -77,10 +77,11 @@ def check(observation: Observation) -> Outcome:
     if size < MIB:
         if min(steps.upload_ms, steps.idle_ms) >= GOOD_PART * steps.time_ms:
             text = f"copying to the device takes {steps.upload_ms:.1f} ms a step, while it idles"
-            return hint(text, evidence, [ahead(observation)])
+            return hint(text, evidence, [ahead(observation, in_calls=False)])
         text = f"{len(handed)} host arrays a step, {sized(new_bytes)} of them new data"
         if new_bytes and is_held_up(observation, steps):
-            return hint(f"{text}, copied while the device idles", evidence, [ahead(observation)])
+            fix = ahead(observation, in_calls=True)
+            return hint(f"{text}, copied while the device idles", evidence, [fix])
         return constants(observation, evidence) or ok(text, *evidence)
     fetched = any(leaf.role == "state" for leaf in stale)
     gain = at_rest(steps, size / max(1, size + new_bytes), fetched=fetched)
