@@ -11,10 +11,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from functools import cache
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from perfdoctor.injection.calls import OWN_FILES
 from perfdoctor.observe.agent.looks import (
@@ -23,14 +24,17 @@ from perfdoctor.observe.agent.looks import (
     Looks,
     eager_of,
     outermost_first,
+    short_steps_of,
     steps_of,
 )
 from perfdoctor.observe.agent.outline import Arguments, arguments_of
+from perfdoctor.observe.agent.stacks import prompt_switches
 from perfdoctor.schema.calls import Eager
 
-GAP_S, LONGEST_GAP_S = 0.002, 0.05
-"""Seconds from one look at the stack to the next: while it is not known how long calls take, and at
-most. Each look holds the program up, so calls are timed by as few as tell them apart."""
+GAP_S, SHORT_GAP_S, LONGEST_GAP_S = 0.002, 0.0005, 0.05
+"""Seconds from one look at the stack to the next: while it is not known how long calls take, where
+they prove too short for that, and at most. Each look holds the program up, so calls are timed by as
+few as tell them apart."""
 TIMING_S = 1.5
 """Seconds for which calls are timed, if ENOUGH_CALLS are not seen before."""
 FIRST_LOOK_S = 0.2
@@ -124,11 +128,21 @@ class EagerWatch:
             return
         self._kept = {}
         looks = self._looks(GAP_S, ENOUGH_S, longest_s)
+        are_short = not steps_of(looks) and bool(short_steps_of(looks))
+        with prompt_switches() if are_short else nullcontext():
+            self._found(self._timed(looks, longest_s, are_short=are_short))
+        self._kept = {}
+
+    def _timed(self, looks: Looks, longest_s: float, *, are_short: bool) -> list[Candidate]:
+        """The functions that may be the step, by first looks, and what a call of them takes."""
+        least_gap_s = SHORT_GAP_S if are_short else GAP_S
+        if are_short:
+            looks = self._looks(least_gap_s, ENOUGH_S, longest_s)
         found: list[Candidate] = []
         codes = [code for code in steps_of(looks) if code in self._kept][:MOST_CANDIDATES]
         if looks.in_jax_share >= LEAST_IN_JAX and codes:
             call_s = eager_of(codes[0], looks).call_ms / 1e3
-            gap_s = min(LONGEST_GAP_S, max(GAP_S, call_s / TIMED_LOOKS))
+            gap_s = min(LONGEST_GAP_S, max(least_gap_s, call_s / TIMED_LOOKS))
             timed = self._looks(gap_s, TIMING_S, LONGEST_S)
             found = [
                 Candidate(
@@ -137,8 +151,7 @@ class EagerWatch:
                 )
                 for code in codes
             ]
-        self._kept = {}
-        self._found(found)
+        return found
 
     def _found(self, candidates: list[Candidate]) -> None:
         """In place of those of an earlier look, which may have lain in a set-up."""
@@ -188,6 +201,27 @@ class EagerWatch:
                 self._kept[frame.f_code] = kept
 
 
+class Kind(NamedTuple):
+    """What code a file holds."""
+
+    is_own: bool
+    """The program's own."""
+    operates: bool
+    """Of jax, what dispatches operations."""
+    traces: bool
+    """Of jax, what traces and compiles."""
+
+
+@cache
+def kind_of(file: str) -> Kind:
+    """Asked of each frame of a stack, which is to be looked at in a few microseconds."""
+    return Kind(
+        is_own=LIBRARIES.search(file) is None,
+        operates=OPERATIONS.search(file) is not None,
+        traces=TRACING.search(file) is not None,
+    )
+
+
 @dataclass(frozen=True)
 class Stack:
     """A stack at one moment."""
@@ -206,10 +240,11 @@ def own_frames(frame: FrameType | None) -> Stack:
         if frame is None:
             break
         file = frame.f_code.co_filename
-        if not LIBRARIES.search(file) and file not in OWN_FILES:
+        kind = kind_of(file)
+        if kind.is_own and file not in OWN_FILES:
             found.append(frame)
         elif not found:
-            in_operation = in_operation or OPERATIONS.search(file) is not None
-        is_tracing = is_tracing or TRACING.search(file) is not None
+            in_operation = in_operation or kind.operates
+        is_tracing = is_tracing or kind.traces
         frame = frame.f_back
     return Stack(found[::-1], in_operation, is_tracing)

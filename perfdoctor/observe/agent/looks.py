@@ -12,9 +12,11 @@ LEAST_IN_JAX = 0.25
 any time is lost by dispatching them."""
 FEWEST_CALLS = 3
 """Calls of one function by which it is timed."""
-LOOKS_A_CALL = 2.0
+LOOKS_A_CALL = 1.5
 """Looks that a call lasts at least: else calls may begin and end between two looks, so that their
-number is not known."""
+number is not known. With 1.6 looks a call, 93 % of calls of 3.7 ms were counted."""
+MOSTLY = 0.5
+"""The share of the looks that is the larger part."""
 
 
 @dataclass
@@ -50,6 +52,16 @@ def steps_of(looks: Looks) -> list[CodeType]:
     often = [code for code, count in looks.anew.items() if count >= FEWEST_CALLS]
     seen = [code for code in often if looks.within[code] >= LOOKS_A_CALL * looks.anew[code]]
     working = [code for code in seen if looks.at_work[code] >= LEAST_IN_JAX * looks.within[code]]
+    return outermost_first(looks, working)
+
+
+def short_steps_of(looks: Looks) -> list[CodeType]:
+    """The same of functions in which most of the time passes, whose calls may be too short for
+    looks that are so far from each other.
+    """
+    often = [code for code, count in looks.anew.items() if count >= FEWEST_CALLS]
+    mostly = [code for code in often if looks.within[code] >= MOSTLY * looks.count]
+    working = [code for code in mostly if looks.at_work[code] >= LEAST_IN_JAX * looks.within[code]]
     return outermost_first(looks, working)
 
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -13,7 +14,9 @@ import pytest
 
 from perfdoctor.observe.agent.eager import (
     FEWEST_LOOKS,
+    GAP_S,
     LONGEST_S,
+    SHORT_GAP_S,
     Candidate,
     EagerWatch,
     own_frames,
@@ -144,3 +147,18 @@ def test_only_the_programs_own_frames_count() -> None:
     assert stack.own[-1].f_code.co_name == "test_only_the_programs_own_frames_count"
     assert not stack.in_operation and not stack.is_tracing
     del stack
+
+
+@pytest.mark.parametrize(("anew", "gap_s"), [(80, SHORT_GAP_S), (20, GAP_S)])
+def test_calls_that_are_too_short_are_looked_at_more_often(anew: int, gap_s: float) -> None:
+    gaps: list[float] = []
+    usual_s = sys.getswitchinterval()
+
+    class Short(EagerWatch):
+        def _looks(self, gap_s: float, seconds: float, longest_s: float) -> Looks:
+            gaps.append(gap_s)
+            return replace(looks_of(("step", 90, anew, 1)), in_jax=100)
+
+    Short(lambda _: False).look()
+    assert gaps[-1] == gap_s
+    assert sys.getswitchinterval() == usual_s

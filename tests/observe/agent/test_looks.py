@@ -4,7 +4,7 @@ import types
 
 import pytest
 
-from perfdoctor.observe.agent.looks import Looks, eager_of, steps_of
+from perfdoctor.observe.agent.looks import Looks, eager_of, short_steps_of, steps_of
 
 
 def code_of(name: str) -> types.CodeType:
@@ -32,6 +32,12 @@ def test_the_outermost_function_that_is_called_anew_is_the_step() -> None:
 def test_a_call_that_is_over_before_the_next_look_is_not_timed() -> None:
     assert steps_of(looks_of(("helper", 21, 20, 1))) == []
     assert steps_of(looks_of(("once", 100, 1, 1))) == []
+
+
+def test_a_function_in_which_most_of_the_time_passes_is_worth_closer_looks() -> None:
+    looks = looks_of(("helper", 21, 20, 2), ("step", 90, 80, 1), ("gather", 90, 80, 0))
+    assert steps_of(looks) == []
+    assert [code.co_name for code in short_steps_of(looks)] == ["step"]
 
 
 def test_a_function_that_waits_for_others_dispatches_nothing() -> None:
