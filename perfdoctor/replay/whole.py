@@ -19,12 +19,16 @@ Started = Callable[[], ReplayProcess]
 def way_of_whole(eager: Eager | None, started: Started) -> Way | None:
     """How it is measured what jitting the function as a whole gains; None if there is none, or it
     could not be saved. What the main thread does beside its calls it does then while the device
-    computes.
+    computes; others work beside it as before.
     """
     if eager is None or not eager.is_saved:
         return None
     took_ms = eager.call_ms / eager.share
-    conditions = Conditions(spin_ms=(took_ms - eager.call_ms,))
+    conditions = Conditions(
+        spin_ms=(took_ms - eager.call_ms,),
+        threads_ms=eager.threads_cpu_ms,
+        children_ms=eager.children_cpu_ms,
+    )
 
     def play(_: Change, until: float) -> list[float]:
         with started() as process:

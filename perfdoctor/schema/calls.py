@@ -176,6 +176,10 @@ class Eager(Struct, frozen=True, kw_only=True):
     """From its begin to its return; nothing was traced."""
     share: float
     """The share of the main thread's time that is spent in it."""
+    threads_cpu_ms: float = 0.0
+    """Processor time of other Python threads from one call to the next; 0: none, or not known."""
+    children_cpu_ms: float = 0.0
+    """That of other processes of the program."""
     is_saved: bool = False
     """Whether `jax.jit` takes it as a whole, and it was saved."""
     why_not: str = ""

@@ -6,18 +6,19 @@ is the step, and how often it is seen to be new tells how long a call takes. A c
 by a mark in its frame, so that nothing of it is kept alive.
 """
 
-import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from functools import cache
 from types import CodeType, FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
-from perfdoctor.injection.calls import OWN_FILES
+from msgspec.structs import replace
+
+from perfdoctor.observe.agent.beside import Beside, readings, work_beside
+from perfdoctor.observe.agent.frames import own_frames
 from perfdoctor.observe.agent.looks import (
     FEWEST_CALLS,
     LEAST_IN_JAX,
@@ -29,7 +30,7 @@ from perfdoctor.observe.agent.looks import (
 )
 from perfdoctor.observe.agent.outline import Arguments, arguments_of
 from perfdoctor.observe.agent.stacks import prompt_switches
-from perfdoctor.schema.calls import Eager
+from perfdoctor.schema.calls import MOSTLY, Eager
 
 GAP_S, SHORT_GAP_S, LONGEST_GAP_S = 0.002, 0.0005, 0.05
 """Seconds from one look at the stack to the next: while it is not known how long calls take, where
@@ -49,18 +50,8 @@ ENOUGH_CALLS = 8
 """Calls of one function that are enough."""
 TIMED_LOOKS = 2.5
 """Looks that a call lasts when it is timed."""
-DEEPEST, MOST_CANDIDATES = 60, 3
-"""Frames of a stack that are looked at; functions that are kept as candidates for the step."""
-OPERATIONS = re.compile(
-    r"/jax/_src/(?:lax|numpy|nn|scipy|ops|image|core|random|prng|interpreters/(?:ad|batching))\b"
-)
-"""Files of jax that dispatch operations; those that hand over arrays or read them are others."""
-TRACING = re.compile(r"/jax/_src/(?:interpreters/(?:partial_eval|mlir)|compiler)\.py$")
-"""Files of jax that trace and compile."""
-LIBRARIES = re.compile(
-    r"/site-packages/|/dist-packages/|/lib/python3|^<|/perfdoctor/(?:observe|injection|trials|targets)/"
-)
-"""Files that are no part of the program's own code."""
+MOST_CANDIDATES = 3
+"""Functions that are kept as candidates for the step."""
 
 
 def note_call(*_: Any) -> None:
@@ -143,14 +134,16 @@ class EagerWatch:
         if looks.in_jax_share >= LEAST_IN_JAX and codes:
             call_s = eager_of(codes[0], looks).call_ms / 1e3
             gap_s = min(LONGEST_GAP_S, max(least_gap_s, call_s / TIMED_LOOKS))
+            before = readings()
             timed = self._looks(gap_s, TIMING_S, LONGEST_S)
-            found = [
-                Candidate(
-                    eager_of(code, timed if timed.anew[code] >= FEWEST_CALLS else looks),
-                    self._kept[code],
-                )
-                for code in codes
-            ]
+            after = readings()
+            for code in codes:
+                is_timed = timed.anew[code] >= FEWEST_CALLS
+                eager = eager_of(code, timed if is_timed else looks)
+                if is_timed:
+                    beside = work_beside(before, after, self._main, {self._main}, timed.anew[code])
+                    eager = with_work_beside(eager, beside)
+                found.append(Candidate(eager, self._kept[code]))
         return found
 
     def _found(self, candidates: list[Candidate]) -> None:
@@ -201,50 +194,12 @@ class EagerWatch:
                 self._kept[frame.f_code] = kept
 
 
-class Kind(NamedTuple):
-    """What code a file holds."""
-
-    is_own: bool
-    """The program's own."""
-    operates: bool
-    """Of jax, what dispatches operations."""
-    traces: bool
-    """Of jax, what traces and compiles."""
-
-
-@cache
-def kind_of(file: str) -> Kind:
-    """Asked of each frame of a stack, which is to be looked at in a few microseconds."""
-    return Kind(
-        is_own=LIBRARIES.search(file) is None,
-        operates=OPERATIONS.search(file) is not None,
-        traces=TRACING.search(file) is not None,
+def with_work_beside(eager: Eager, beside: Beside) -> Eager:
+    """With what others work for each call. Who takes a good part of the cores all the time might do
+    so whatever a call takes: then it is not known what they work for one.
+    """
+    if beside.threads_cpu_ms + beside.children_cpu_ms >= MOSTLY * eager.call_ms / eager.share:
+        return eager
+    return replace(
+        eager, threads_cpu_ms=beside.threads_cpu_ms, children_cpu_ms=beside.children_cpu_ms
     )
-
-
-@dataclass(frozen=True)
-class Stack:
-    """A stack at one moment."""
-
-    own: Sequence[FrameType]
-    """Of the program's own functions, the outermost first."""
-    in_operation: bool
-    is_tracing: bool
-
-
-def own_frames(frame: FrameType | None) -> Stack:
-    """Of a stack, by its innermost frame."""
-    found: list[FrameType] = []
-    in_operation = is_tracing = False
-    for _ in range(DEEPEST):
-        if frame is None:
-            break
-        file = frame.f_code.co_filename
-        kind = kind_of(file)
-        if kind.is_own and file not in OWN_FILES:
-            found.append(frame)
-        elif not found:
-            in_operation = in_operation or kind.operates
-        is_tracing = is_tracing or kind.traces
-        frame = frame.f_back
-    return Stack(found[::-1], in_operation, is_tracing)

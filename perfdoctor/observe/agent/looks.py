@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from types import CodeType
 
-from perfdoctor.schema.calls import Eager
+from perfdoctor.schema.calls import MOSTLY, Eager
 
 LEAST_IN_JAX = 0.25
 """The share of the looks at which the main thread must be in operations of jax: with less, hardly
@@ -15,8 +15,6 @@ FEWEST_CALLS = 3
 LOOKS_A_CALL = 1.5
 """Looks that a call lasts at least: else calls may begin and end between two looks, so that their
 number is not known. With 1.6 looks a call, 93 % of calls of 3.7 ms were counted."""
-MOSTLY = 0.5
-"""The share of the looks that is the larger part."""
 
 
 @dataclass

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from perfdoctor.observe.agent.eager import LIBRARIES
+from perfdoctor.observe.agent.frames import LIBRARIES
 from perfdoctor.observe.agent.outline import Arguments, Outline, is_host_array
 from perfdoctor.observe.agent.refusal import Unwanted
 

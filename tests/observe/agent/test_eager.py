@@ -12,6 +12,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from perfdoctor.observe.agent.beside import Beside
 from perfdoctor.observe.agent.eager import (
     FEWEST_LOOKS,
     GAP_S,
@@ -19,8 +20,9 @@ from perfdoctor.observe.agent.eager import (
     SHORT_GAP_S,
     Candidate,
     EagerWatch,
-    own_frames,
+    with_work_beside,
 )
+from perfdoctor.observe.agent.frames import own_frames
 from perfdoctor.observe.agent.looks import Looks, eager_of
 from tests.observe.agent.test_looks import code_of, looks_of
 
@@ -162,3 +164,13 @@ def test_calls_that_are_too_short_are_looked_at_more_often(anew: int, gap_s: flo
     Short(lambda _: False).look()
     assert gaps[-1] == gap_s
     assert sys.getswitchinterval() == usual_s
+
+
+@pytest.mark.parametrize(("work_ms", "kept_ms"), [(0.6, 0.6), (9.0, 0.0)])
+def test_what_others_work_for_each_call_is_kept_unless_they_may_never_rest(
+    work_ms: float, kept_ms: float
+) -> None:
+    eager = eager_of(code_of("step"), looks_of(("step", 90, 100, 1)))
+    found = with_work_beside(eager, Beside(threads_cpu_ms=work_ms, children_cpu_ms=work_ms / 3))
+    assert (found.threads_cpu_ms, found.children_cpu_ms) == (kept_ms, kept_ms / 3)
+    assert found.call_ms == eager.call_ms

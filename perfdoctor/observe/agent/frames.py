@@ -1,0 +1,72 @@
+"""Tells the program's own functions on a stack from those of jax and other libraries."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from types import FrameType
+from typing import NamedTuple
+
+from perfdoctor.injection.calls import OWN_FILES
+
+DEEPEST = 60
+"""Frames of a stack that are looked at."""
+OPERATIONS = re.compile(
+    r"/jax/_src/(?:lax|numpy|nn|scipy|ops|image|core|random|prng|interpreters/(?:ad|batching))\b"
+)
+"""Files of jax that dispatch operations; those that hand over arrays or read them are others."""
+TRACING = re.compile(r"/jax/_src/(?:interpreters/(?:partial_eval|mlir)|compiler)\.py$")
+"""Files of jax that trace and compile."""
+LIBRARIES = re.compile(
+    r"/site-packages/|/dist-packages/|/lib/python3|^<|/perfdoctor/(?:observe|injection|trials|targets)/"
+)
+"""Files that are no part of the program's own code."""
+
+
+class Kind(NamedTuple):
+    """What code a file holds."""
+
+    is_own: bool
+    """The program's own."""
+    operates: bool
+    """Of jax, what dispatches operations."""
+    traces: bool
+    """Of jax, what traces and compiles."""
+
+
+@cache
+def kind_of(file: str) -> Kind:
+    """Asked of each frame of a stack, which is to be looked at in a few microseconds."""
+    return Kind(
+        is_own=LIBRARIES.search(file) is None,
+        operates=OPERATIONS.search(file) is not None,
+        traces=TRACING.search(file) is not None,
+    )
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A stack at one moment."""
+
+    own: Sequence[FrameType]
+    """Of the program's own functions, the outermost first."""
+    in_operation: bool
+    is_tracing: bool
+
+
+def own_frames(frame: FrameType | None) -> Stack:
+    """Of a stack, by its innermost frame."""
+    found: list[FrameType] = []
+    in_operation = is_tracing = False
+    for _ in range(DEEPEST):
+        if frame is None:
+            break
+        file = frame.f_code.co_filename
+        kind = kind_of(file)
+        if kind.is_own and file not in OWN_FILES:
+            found.append(frame)
+        elif not found:
+            in_operation = in_operation or kind.operates
+        is_tracing = is_tracing or kind.traces
+        frame = frame.f_back
+    return Stack(found[::-1], in_operation, is_tracing)
