@@ -74,6 +74,7 @@ def test_where_an_accelerator_idles_for_new_data_a_thread_that_puts_them_ahead_i
     backend: str, fields: dict[str, Any], kind: str
 ) -> None:
     seen = probed(INDEX, **{"upload_ms": 0.5, **fields})
+    assert seen.backend is not None
     seen = replace(seen, backend=replace(seen.backend, platform=backend))
     outcome = transfers.check(seen)
     assert outcome.kind == kind
