@@ -22,8 +22,7 @@ state and the constants on the device; else estimated by the copying, and the wa
 that is fetched, as far as the device idles meanwhile. What is copied before the calls can't be told
 apart; where it takes a good part of the step, it is a hint. Where an accelerator idles while new
 data are copied in the calls, the captured step is run with a thread that puts them there a step
-ahead. Arrays that the program holds as
-constants are counted in its text.
+ahead. Arrays that the program holds as constants are counted in its text.
 
 How to fix
 ----------
@@ -79,10 +78,12 @@ def check(observation: Observation) -> Outcome:
             text = f"copying to the device takes {steps.upload_ms:.1f} ms a step, while it idles"
             return hint(text, evidence, [ahead(observation, in_calls=False)])
         text = f"{len(handed)} host arrays a step, {sized(new_bytes)} of them new data"
+        if large := constants(observation, evidence):
+            return large
         if new_bytes and is_held_up(observation, steps):
             fix = ahead(observation, in_calls=True)
             return hint(f"{text}, copied while the device idles", evidence, [fix])
-        return constants(observation, evidence) or ok(text, *evidence)
+        return ok(text, *evidence)
     fetched = any(leaf.role == "state" for leaf in stale)
     gain = at_rest(steps, size / max(1, size + new_bytes), fetched=fetched)
     text = summary(stale, size, fetched=fetched)

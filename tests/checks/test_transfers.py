@@ -81,6 +81,9 @@ def test_where_an_accelerator_idles_for_new_data_a_thread_that_puts_them_ahead_i
     if kind == "hint":
         assert outcome.fixes[0].change == Change(step={"resident": "ahead"})
         assert "while the device idles" in outcome.summary
+        assert seen.program is not None
+        large = replace(seen, program=replace(seen.program, constant_bytes=300 * MIB))
+        assert "constants are part of the program" in transfers.check(large).summary
 
 
 def test_finds_a_state_that_goes_to_the_host_and_back() -> None:

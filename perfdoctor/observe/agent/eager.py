@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
@@ -119,16 +119,16 @@ class EagerWatch:
             return
         self._kept = {}
         looks = self._looks(GAP_S, ENOUGH_S, longest_s)
-        are_short = not steps_of(looks) and bool(short_steps_of(looks))
-        with prompt_switches() if are_short else nullcontext():
-            self._found(self._timed(looks, longest_s, are_short=are_short))
+        if steps_of(looks) or not short_steps_of(looks):
+            self._found(self._timed(looks, GAP_S))
+        else:
+            with prompt_switches():
+                looks = self._looks(SHORT_GAP_S, ENOUGH_S, longest_s)
+                self._found(self._timed(looks, SHORT_GAP_S))
         self._kept = {}
 
-    def _timed(self, looks: Looks, longest_s: float, *, are_short: bool) -> list[Candidate]:
+    def _timed(self, looks: Looks, least_gap_s: float) -> list[Candidate]:
         """The functions that may be the step, by first looks, and what a call of them takes."""
-        least_gap_s = SHORT_GAP_S if are_short else GAP_S
-        if are_short:
-            looks = self._looks(least_gap_s, ENOUGH_S, longest_s)
         found: list[Candidate] = []
         codes = [code for code in steps_of(looks) if code in self._kept][:MOST_CANDIDATES]
         if looks.in_jax_share >= LEAST_IN_JAX and codes:
@@ -195,7 +195,7 @@ class EagerWatch:
 
 
 def with_work_beside(eager: Eager, beside: Beside) -> Eager:
-    """With what others work for each call. Who takes a good part of the cores all the time might do
+    """With what others work for each call. Where they take half a core all the time, they might do
     so whatever a call takes: then it is not known what they work for one.
     """
     if beside.threads_cpu_ms + beside.children_cpu_ms >= MOSTLY * eager.call_ms / eager.share:

@@ -1,7 +1,7 @@
 """What looks at the main thread's stack tell of the functions that are called again and again."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from types import CodeType
 
@@ -47,20 +47,21 @@ def steps_of(looks: Looks) -> list[CodeType]:
     """The functions that are called again and again, long enough to be seen, and that do not wait
     for something else most of the time; the outermost first, which holds the others.
     """
-    often = [code for code, count in looks.anew.items() if count >= FEWEST_CALLS]
-    seen = [code for code in often if looks.within[code] >= LOOKS_A_CALL * looks.anew[code]]
-    working = [code for code in seen if looks.at_work[code] >= LEAST_IN_JAX * looks.within[code]]
-    return outermost_first(looks, working)
+    return called_again(looks, lambda code: looks.within[code] >= LOOKS_A_CALL * looks.anew[code])
 
 
 def short_steps_of(looks: Looks) -> list[CodeType]:
     """The same of functions in which most of the time passes, whose calls may be too short for
     looks that are so far from each other.
     """
+    return called_again(looks, lambda code: looks.within[code] >= MOSTLY * looks.count)
+
+
+def called_again(looks: Looks, may_be: Callable[[CodeType], bool]) -> list[CodeType]:
+    """Those of the functions that may be the step which are called often, and are at work."""
     often = [code for code, count in looks.anew.items() if count >= FEWEST_CALLS]
-    mostly = [code for code in often if looks.within[code] >= MOSTLY * looks.count]
-    working = [code for code in mostly if looks.at_work[code] >= LEAST_IN_JAX * looks.within[code]]
-    return outermost_first(looks, working)
+    at_work = [code for code in often if looks.at_work[code] >= LEAST_IN_JAX * looks.within[code]]
+    return outermost_first(looks, filter(may_be, at_work))
 
 
 def outermost_first(looks: Looks, codes: Iterable[CodeType]) -> list[CodeType]:

@@ -79,8 +79,6 @@ class Watcher(threading.Thread):
         self._env_at_start = dict(env_at_start)
         self._process = os.getpid()
         self._waiting = Waiting(folder / PREVIEW, self._ended, self.listeners, self._may_open)
-        self._is_written = False
-        """Whether all is written that was seen up to the end of the last window."""
 
     def attach(self, jax: Any) -> None:
         """Hear of everything that jax does from now on; no thread runs until it compiles."""
@@ -125,7 +123,6 @@ class Watcher(threading.Thread):
         window, is_known = 0, False
         while window_s is not None and not self._ended.is_set():
             window += 1
-            self._is_written = False
             self._wait()
             if not is_known:
                 self._learn_the_step()
@@ -136,7 +133,6 @@ class Watcher(threading.Thread):
             self.step.keep()
             self.step.stand_still()
             self.write()
-            self._is_written = True
             (self.folder / RECORDED.format(window)).touch()
             window_s, is_known = self._answer(window)
         if stopped(self.folder):
@@ -150,14 +146,19 @@ class Watcher(threading.Thread):
         return self._is_late() or is_at_rest(self.compilation)
 
     def _is_late(self) -> bool:
-        return time.time_ns() > self.steady_by_ns or self._ended.is_set()
+        return time.time_ns() > self.steady_by_ns
 
     def _learn_the_step(self) -> None:
         """A set-up may seem calm before it compiles the step, which then is not called for long."""
         self.listeners.look_at_the_step()
-        while self.step.calls is None and self.compilation.is_compiling and not self._is_late():
+        while self._was_too_early() and not self._is_late() and not self._ended.is_set():
             self._wait()
             self.listeners.look_at_the_step()
+
+    def _was_too_early(self) -> bool:
+        """Whether nothing was seen that may be the step, and something compiles that may be it."""
+        is_unknown = self.step.calls is None and not self.eager.candidates
+        return is_unknown and self.compilation.is_compiling
 
     def _stop_the_program(self) -> None:
         keep_quiet()
@@ -189,9 +190,8 @@ class Watcher(threading.Thread):
         self._ended.set()
         (self.folder / LEFT).touch()
         self.join()
-        if not self._is_written:
-            self.write()  # that it leaves is not waited for as long as what follows may take
         if self.recording.window is None:
+            self.write()  # that it leaves is not waited for as long as what follows may take
             self.listeners.conclude()
             self.write()
 

@@ -55,7 +55,7 @@ def layer(params, x):
     return jnp.tanh(x @ params["w"] + params["b"])
 
 def loss_of(params, x):
-    return sum((layer(params, x) ** 2).mean() for _ in range(24))
+    return sum((layer(params, x) ** 2).mean() for _ in range(4))
 
 def train_step(params, x):
     grads = jax.grad(loss_of)(params, x)

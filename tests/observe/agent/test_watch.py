@@ -499,6 +499,22 @@ def test_a_set_up_that_seems_calm_is_looked_at_again_once_the_step_is_compiled(
     assert not left and len(waits) == len(seen) - 1
 
 
+def test_a_program_that_dispatches_operations_is_looked_at_once_though_it_compiles(
+    tmp_path: Path,
+) -> None:
+    watcher = Watcher(tmp_path, steady_within_s=60.0, window_s=0.5)
+    looks: list[str] = []
+
+    def look() -> None:
+        looks.append("look")
+        watcher.eager.candidates = [SimpleNamespace()]  # type: ignore[list-item]
+        watcher.compilation._pending = 1
+
+    watcher.listeners.look_at_the_step = look  # type: ignore[method-assign]
+    watcher._learn_the_step()
+    assert looks == ["look"]
+
+
 def test_the_observer_that_the_projects_own_gate_measures_never_opens_its_window(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
