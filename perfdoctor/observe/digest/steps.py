@@ -40,8 +40,9 @@ from perfdoctor.schema.steps import Steps
 
 Lengths = npt.NDArray[np.float64]
 SEEN = 0.1
-"""The share of the window that steps without a compilation must take together, unless the program
-compiles for ever: else they are calls of a set-up."""
+"""The share of the window that the steps which count must take together. Without a compilation in
+them they are else calls of a set-up, unless the program compiles for ever; between waits they are
+too few to stand for the others."""
 MOST = 40
 """Functions whose calls are kept."""
 BURST_MS = 40.0
@@ -70,10 +71,11 @@ def steps_of(
     may_be_ahead = len(callers) == 1 and not timeline.is_as_computed
     every = fair_sample(starts, timeline.waits if may_be_ahead else NOTHING, called)
     kept = without_compilation(every, recording.compiles)
-    if len(kept) < fewest(recording, function):
-        moved = as_computed(timeline, even_if_as_many=True)
-        is_new = moved.is_as_computed and not timeline.is_as_computed
-        return steps_of(moved, recording, preview) if is_new else None
+    too_few = len(kept) < fewest(recording, function)
+    if too_few or total_ms(every) < SEEN * (starts[-1] - starts[0]) / 1e6:
+        told = told_by_what_ran(timeline, recording, preview)
+        if too_few or told is not None:
+            return told
     if len(kept) < len(every) and is_set_up(kept, recording):
         return None
     lengths_ms = (kept[:, 1] - kept[:, 0]) / 1e6
@@ -120,6 +122,17 @@ def steps_of(
         busy_shares=busy_shares(timeline, included, recording.devices),
         **parts(timeline, function, recording, overhead, included, count),  # type: ignore[arg-type]
     )
+
+
+def told_by_what_ran(
+    timeline: Timeline, recording: Recording, preview: Timeline | None
+) -> Steps | None:
+    """The steps by when they were computed, where too few of their calls tell how long they take;
+    None if that is not told.
+    """
+    moved = as_computed(timeline, even_if_as_many=True)
+    is_new = moved.is_as_computed and not timeline.is_as_computed
+    return steps_of(moved, recording, preview) if is_new else None
 
 
 def as_they_were_computed(

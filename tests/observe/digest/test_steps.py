@@ -307,6 +307,17 @@ def test_a_program_far_ahead_whose_one_wait_leaves_no_fair_step_is_told_by_what_
     assert told.count == COUNT and told.time_ms == pytest.approx(10.0)
 
 
+def test_a_few_short_calls_after_the_last_wait_do_not_stand_for_the_window() -> None:
+    """Of a program that collects garbage in each fifth step, and waited once."""
+    begins = [200 * MS * (n // 5) + n % 5 * MS for n in range(54)]
+    calls, ran = union((at, at + MS // 2) for at in begins), np.asarray(begins) + MS // 4
+    wait = [(602 * MS + MS // 2, 602 * MS + MS // 2 + 1)]
+    known = StepCalls(calls=(called("step"),), time_ms=40.0, steps=24)
+    run = timeline(calls, calls, wait, run_begins={"jit_step": ran})
+    told = seen(run, replace(recording(), step_calls=known))
+    assert told.count == 53 and told.time_ms == pytest.approx(2003 / 53)
+
+
 def test_a_few_steps_do_that_were_timed_without_a_trace() -> None:
     few = timeline(DISPATCHES[:4], every_step(0, 9))
     known = StepCalls(calls=(called("step"),), time_ms=9.0, steps=24)
