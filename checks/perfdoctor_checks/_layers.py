@@ -12,6 +12,7 @@ from perfdoctor_checks._limits import (
     GOOD_PART,
     KERNEL,
     MOSTLY,
+    SLIGHT,
     TRIPS,
     USUAL_KERNEL,
 )
@@ -91,11 +92,21 @@ def long_recurrence(program: Program) -> tuple[Loop, list[Layer]] | None:
 
 
 def taken_by(observation: Observation, program: Program, layer: Layer) -> float:
-    """The share of the device's time that a layer takes: by its operations where that is told, else
-    by its FLOPs.
+    """The share of the device's time that a layer takes, with those that read it: by the operations
+    on its axis where that is told, else by FLOPs.
     """
     told = observation.executable.axis_shares if observation.executable is not None else {}
-    return told.get(layer.outputs, share(program, [layer]))
+    return told.get(layer.outputs, share(program, [layer, *reading(program, [layer])]))
+
+
+def reading(program: Program, wide: Sequence[Layer]) -> list[Layer]:
+    """The layers that read all that a wide one gives, and are as wide on that side."""
+    widths = {each.outputs for each in wide}
+    return [
+        layer
+        for layer in dense_layers(program)
+        if layer.inputs in widths and layer.outputs <= DENSE and layer.executed == 1
+    ]
 
 
 def too_deep(program: Program) -> list[Layer] | None:
@@ -146,7 +157,7 @@ def within_bounds(observation: Observation, program: Program) -> Gain | None:
 
 def smaller(observation: Observation, program: Program) -> Gain | None:
     """The gain with sizes as the guide has them: half of what that spares at least, and at most all
-    that the layers take. None where that would be too little for what is to be worked out.
+    that the layers take. None where they are too little beyond the bounds to be worth a word.
     """
     steps = observation.steps
     if steps is None or steps.time_ms <= 0:
@@ -170,7 +181,7 @@ def smaller(observation: Observation, program: Program) -> Gain | None:
     likely, most = max((saved, taken) for taken, saved in parts)
     busy_ms = min(steps.time_ms, steps.device_busy_ms)
     gain = spared(steps.time_ms, busy_ms * likely, busy_ms * likely / 2, busy_ms * most)
-    return gain if gain.speedup >= 1 + GOOD_PART else None
+    return gain if gain.speedup >= 1 + SLIGHT else None
 
 
 def small_kernels(observation: Observation, program: Program) -> Gain | None:

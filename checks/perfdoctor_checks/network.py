@@ -59,6 +59,7 @@ from perfdoctor_checks._layers import (
     large_kernels,
     many_classes,
     named,
+    reading,
     share,
     taken_by,
     wide_layers,
@@ -154,7 +155,8 @@ def dense(observation: Observation, program: Program) -> list[Reason]:
         how="pool or stride before it, or put two narrower layers in its place",
         changes_results="training",
     )
-    return [(f"{text} {named(program, wide)}", [fix])]
+    taking = [*wide, *reading(program, wide)]
+    return [(f"{text} {named(program, taking)}", [fix])]
 
 
 def facts(observation: Observation, program: Program) -> list[Evidence]:

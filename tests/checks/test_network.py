@@ -350,6 +350,17 @@ def test_two_wide_layers_count_together_with_what_their_operations_take() -> Non
     assert outcome.kind == "issue" and "2000 by 3072 and 3072 by 4000" in outcome.summary
 
 
+def test_a_wide_layer_counts_together_with_the_one_that_reads_it() -> None:
+    up = replace(DENSE, inputs=1024, outputs=3072, flops=4e9)
+    down = replace(up, inputs=3072, outputs=1024, line=9)
+    arguments = (weights(1024, 3072), weights(3072, 1024))
+    outcome = network.check(built(up, down, replace(CONVOLUTION, flops=2e9), arguments=arguments))
+    assert outcome.kind == "issue" and outcome.gain is not None
+    assert "a dense layer of 1024 by 3072" in outcome.summary and "80%" in outcome.summary
+    repeated = [replace(each, executed=4) for each in (up, down)]
+    assert network.check(built(*repeated, CONVOLUTION, arguments=arguments)).kind == "ok"
+
+
 def test_many_steps_of_training_in_one_scan_are_no_recurrence() -> None:
     loop = Loop(trips=1000, function="train", file="/src/net.py", line=3)
     batches = Argument(name="batches", shape=(1000, 64, 32), dtype="f32", donated=False)

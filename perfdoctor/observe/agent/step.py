@@ -113,7 +113,7 @@ class StepWatch:
         steps = (end_ns - begin_ns) / 1e6 / told[0].step_ms
         callers = {each.thread for each in timer.calls}
         beside = work_beside(before, after, told[1].thread, callers, steps)
-        compilations = compiled(self._compilation, begin_ns, end_ns) / steps
+        compilations = compiled(self._compilation.events, begin_ns, end_ns) / steps
         self._reuses_memory = reuses_memory(faults / steps, told[1])
         self._tell(timer, prober, told, beside, compilations)
 

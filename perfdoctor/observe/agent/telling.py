@@ -14,6 +14,7 @@ from perfdoctor.observe.agent.roles import Probe
 from perfdoctor.observe.agent.span import Span
 from perfdoctor.observe.agent.timing import Timer
 from perfdoctor.schema.calls import MOSTLY, StepCalls
+from perfdoctor.schema.recording import CompileEvent
 
 
 def step_calls(
@@ -25,21 +26,27 @@ def step_calls(
     garbage: GarbageWatch,
     compilation: CompilationWatch,
 ) -> StepCalls:
-    """The calls of a step, and what the host does beside them. `compilations`: in each step."""
+    """The calls of a step, and what the host does beside them. `compilations`: in each step.
+
+    What compiles for the first time while steps are timed is left out: a long run has it once.
+    """
     span, probe = told
     since_epoch_ns = time.time_ns() - time.monotonic_ns()
     timed_ns = timer.begin_ns + since_epoch_ns, timer.end_ns + since_epoch_ns
+    events = compilation.events
+    first_ms = compiling_ms(first_times(events, *timed_ns), *timed_ns) / span.steps
+    once_ms = min(first_ms, span.rare_ms)
     return StepCalls(
         calls=probe.calls,
-        time_ms=span.step_ms,
+        time_ms=span.step_ms - once_ms,
         steps=span.steps,
         covered=span.covered,
         threads=span.threads,
         in_main_thread=probe.thread == threading.main_thread().ident,
         ready=ready_share(prober.calls, probe.thread),
-        rare_ms=span.rare_ms,
+        rare_ms=span.rare_ms - once_ms,
         collecting_ms=collecting_ms(garbage, *timed_ns) / span.steps,
-        compiling_ms=compiling_ms(compilation, *timed_ns) / span.steps,
+        compiling_ms=max(0.0, compiling_ms(events, *timed_ns) / span.steps - first_ms),
         compilations=compilations,
         delayed_ms=beside.delayed_ms,
         threads_cpu_ms=beside.threads_cpu_ms,
@@ -61,15 +68,31 @@ def reuses_memory(faults: float, probe: Probe) -> bool:
     return made == 0 or faults * resource.getpagesize() < MOSTLY * made
 
 
-def compiled(compilation: CompilationWatch, begin_ns: int, end_ns: int) -> int:
-    """How many programs were compiled between two instants."""
-    events = compilation.events
-    return sum(e.phase == COMPILED and begin_ns <= e.end_ns <= end_ns for e in events)
+def compiled(events: Sequence[CompileEvent], begin_ns: int, end_ns: int) -> int:
+    """How many programs were compiled between two instants, of functions that had been compiled
+    before.
+    """
+    ended = [e for e in events if e.phase == COMPILED and begin_ns <= e.end_ns <= end_ns]
+    first = first_times(events, begin_ns, end_ns)
+    return len(ended) - sum(each.phase == COMPILED for each in first)
 
 
-def compiling_ms(compilation: CompilationWatch, begin_ns: int, end_ns: int) -> float:
+def first_times(
+    events: Sequence[CompileEvent], begin_ns: int, end_ns: int
+) -> Sequence[CompileEvent]:
+    """What ended between two instants of the first compilation of functions."""
+    known = {e.function for e in events if e.phase == COMPILED and e.end_ns < begin_ns}
+    found = []
+    for event in events:
+        if begin_ns <= event.end_ns <= end_ns and event.function not in known:
+            found.append(event)
+            if event.phase == COMPILED:
+                known.add(event.function)
+    return found
+
+
+def compiling_ms(events: Iterable[CompileEvent], begin_ns: int, end_ns: int) -> float:
     """For how long something was traced, lowered or compiled."""
-    events = compilation.events
     spans = [(each.end_ns - round(each.seconds * 1e9), each.end_ns) for each in events]
     return covered_ms(spans, begin_ns, end_ns)
 
