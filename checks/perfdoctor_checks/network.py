@@ -54,6 +54,7 @@ from perfdoctor import (
     ok,
     place,
 )
+from perfdoctor_checks._bounds import within_bounds
 from perfdoctor_checks._layers import (
     compile_s,
     large_kernels,
@@ -63,7 +64,6 @@ from perfdoctor_checks._layers import (
     share,
     taken_by,
     wide_layers,
-    within_bounds,
 )
 from perfdoctor_checks._limits import KERNEL, MOSTLY, USUAL_KERNEL
 from perfdoctor_checks._shapes import Reason, channels, deep, images, recurrence, tiles, written_out

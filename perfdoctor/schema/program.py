@@ -57,7 +57,7 @@ class Layer(Struct, frozen=True, kw_only=True):
     flops: float
     """A step, all of them together; a multiplication with its addition counts 2."""
     rows: int
-    """Results that share the weights: examples, positions, pixels."""
+    """Results that share the weights: examples, positions, pixels; of each expert, its own."""
     inputs: int
     """Features or channels that are summed over."""
     outputs: int

@@ -127,7 +127,7 @@ def product(operation: Any, weights_first: bool) -> Layer:
         written=1,
         executed=1,
         flops=2.0 * batch * free_left * free_right * summed,
-        rows=batch * rows,
+        rows=rows,
         inputs=summed,
         outputs=outputs,
         dtype=str(operation.results[0].type.element_type),

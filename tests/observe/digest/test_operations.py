@@ -26,12 +26,12 @@ def test_rows_are_all_results_that_share_the_weights() -> None:
     assert sizes(only(dense, zeros(5, 7), zeros(8, 3, 5))) == (24, 5, 7)
 
 
-def test_a_batch_of_products_shares_no_rows() -> None:
+def test_products_side_by_side_share_no_weights() -> None:
     def scores(queries: jax.Array, keys: jax.Array) -> jax.Array:
         return jnp.einsum("hqd,hkd->hqk", jnp.sin(queries), jnp.cos(keys))
 
     layer = only(scores, zeros(2, 6, 4), zeros(2, 9, 4))
-    assert sizes(layer) == (12, 4, 9)
+    assert sizes(layer) == (6, 4, 9)
     assert layer.flops == 2 * 2 * 6 * 9 * 4
 
 
