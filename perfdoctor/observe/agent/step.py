@@ -1,6 +1,5 @@
 """What a step of the program is: its jitted calls are timed and probed, and one step is saved."""
 
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -10,19 +9,25 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from perfdoctor.injection.calls import Hear, Hearing, wrap_makers
+from perfdoctor.injection.calls import Hearing, wrap_makers
 from perfdoctor.observe.agent.beside import Beside, Worker, readings, work_beside
 from perfdoctor.observe.agent.calls import Prober
 from perfdoctor.observe.agent.capture import Capturer
 from perfdoctor.observe.agent.compilation import CompilationWatch
 from perfdoctor.observe.agent.garbage import GarbageWatch
 from perfdoctor.observe.agent.glance import Glance
+from perfdoctor.observe.agent.patience import Patience
 from perfdoctor.observe.agent.roles import Probe, step_of
 from perfdoctor.observe.agent.silence import Context
 from perfdoctor.observe.agent.span import Span, span_of
 from perfdoctor.observe.agent.standstill import at_standstill
-from perfdoctor.observe.agent.telling import compiled, page_faults, reuses_memory, step_calls
-from perfdoctor.observe.agent.threads import Reading, read
+from perfdoctor.observe.agent.telling import (
+    TimedSteps,
+    compiled,
+    page_faults,
+    reuses_memory,
+    step_calls,
+)
 from perfdoctor.observe.agent.timing import Timer
 from perfdoctor.schema.calls import StepCalls
 from perfdoctor.schema.capture import MANIFEST
@@ -32,20 +37,11 @@ TIMED_S = 1.0
 PROBING_S, CAPTURING_S = 7.0, 30.0
 """Seconds that probing and saving may take at most: programs whose steps take long are waited
 for."""
-FIRST_CALL_S = 3.0
-"""Seconds to wait for a jitted call: a program that makes none for so long has none that makes its
-steps, or has made all that it will."""
-AHEAD_S = 12.0
-"""Seconds to wait for a program whose main thread is blocked while others compute: it has called
-many steps ahead."""
-COMPILING = 2.3
-"""The factor of these times for a program that compiles in its steps, so that each call takes
-seconds."""
 COPYING_S = 3.0
 """Seconds to wait until the captured state is computed, where the program runs ahead of it; after
 that the window comes first."""
-POLL_S = 0.01
-"""Seconds between two looks at what is waited for."""
+MOST_TIMED = 3
+"""How often steps are timed at most, where something compiles for the first time meanwhile."""
 
 
 class StepWatch:
@@ -67,6 +63,7 @@ class StepWatch:
         """What a step takes, if it was timed."""
         self._ended, self._garbage, self._compilation = ended, garbage, compilation
         self.hearing = Hearing()
+        self._patience = Patience(ended, compilation, meanwhile)
         self._glance: Glance | None = None
         self._probe: Probe | None = None
         self._capturer: Capturer | None = None
@@ -74,7 +71,6 @@ class StepWatch:
         self._workers: tuple[Worker, ...] = ()
         self._attempts, self._reuses_memory, self._may_glance = 0, True, False
         self._env_at_start = dict(env_at_start)
-        self._meanwhile = meanwhile
 
     def attach(self, jax: Any, hearing: Hearing | None = None) -> None:
         """Wrap what `jax.jit` makes from now on.
@@ -92,30 +88,55 @@ class StepWatch:
         only for something better.
         """
         self._probe = None
-        timer = Timer(self._jax, TIMED_S)
-        before, begin_ns, faults = readings(), time.time_ns(), page_faults()
-        is_told = self._listen(
-            timer, timer.is_told, PROBING_S, lambda: bool(timer.calls), waits_long=True
-        )
-        if not is_told:
+        timed = self._timed()
+        if timed is None:
             self._give_up("too few jitted calls were made")
             return
-        after, end_ns, faults = readings(), time.time_ns(), page_faults() - faults
+        timer = timed.timer
         span = span_of(timer.calls, timer.begin_ns, timer.end_ns)
         self.step_ms = span.step_ms if span else None
         prober = Prober(self._jax, stacks=self._compilation.calls)
-        self._listen(prober, prober.done.is_set, PROBING_S, lambda: bool(prober.calls))
+        self._patience.listen(
+            self.hearing, prober, prober.done.is_set, PROBING_S, lambda: bool(prober.calls)
+        )
         prober.calls = [each for each in prober.calls if each.end_ns]
         told = step_of(timer, prober) if prober.failure is None else None
         if told is None:
             self._give_up(prober.failure or "no sequence of jitted calls repeats")
             return
-        steps = (end_ns - begin_ns) / 1e6 / told[0].step_ms
+        steps = timed.lasts_ms / told[0].step_ms
         callers = {each.thread for each in timer.calls}
-        beside = work_beside(before, after, told[1].thread, callers, steps)
-        compilations = compiled(self._compilation.events, begin_ns, end_ns) / steps
-        self._reuses_memory = reuses_memory(faults / steps, told[1])
+        beside = work_beside(timed.before, timed.after, told[1].thread, callers, steps)
+        events = self._compilation.events
+        compilations = compiled(events, timed.begin_ns, timed.end_ns) / steps
+        self._reuses_memory = reuses_memory(timed.faults / steps, told[1])
         self._tell(timer, prober, told, beside, compilations)
+
+    def _timed(self) -> TimedSteps | None:
+        """Time some steps; again where it is rather the set-up. None if none are made."""
+        timed = None
+        for _ in range(MOST_TIMED):
+            latest = self._timed_once()
+            timed = latest or timed
+            if latest is None or not latest.are_set_up(self._compilation.events):
+                break
+        return timed
+
+    def _timed_once(self) -> TimedSteps | None:
+        timer = Timer(self._jax, TIMED_S)
+        before, begin_ns, faults = readings(), time.time_ns(), page_faults()
+        is_told = self._patience.listen(
+            self.hearing,
+            timer,
+            timer.is_told,
+            PROBING_S,
+            lambda: bool(timer.calls),
+            waits_long=True,
+        )
+        if not is_told:
+            return None
+        after, end_ns, faults = readings(), time.time_ns(), page_faults() - faults
+        return TimedSteps(timer, before, after, begin_ns, end_ns, faults)
 
     def _tell(
         self,
@@ -171,10 +192,10 @@ class StepWatch:
         if self._probe is None:
             return
         capturer = self._capturer_of(folder, settings, deaf)
-        if not self._listen(capturer, capturer.done.is_set, CAPTURING_S):
+        if not self._patience.listen(self.hearing, capturer, capturer.done.is_set, CAPTURING_S):
             capturer.failure = "the step was not called again"
         self._capturer = capturer
-        self._wait_for(capturer.is_computed, COPYING_S)
+        self._patience.wait_for(capturer.is_computed, COPYING_S)
         if capturer.is_computed():
             self.keep()
 
@@ -200,7 +221,7 @@ class StepWatch:
         if self.calls is None or self._probe is None or self.calls.threads > 1:
             return
         who, step_ms = self._workers, self.calls.time_ms
-        found = at_standstill(self._jax, self.hearing, self._wait_for, who, step_ms)
+        found = at_standstill(self._jax, self.hearing, self._patience.wait_for, who, step_ms)
         self.calls = replace(self.calls, restless=found)
 
     def keep(self) -> None:
@@ -214,37 +235,3 @@ class StepWatch:
     def _give_up(self, why: str) -> None:
         if self.calls is None:
             self.failure = why
-
-    def _listen(
-        self,
-        hear: Hear,
-        is_done: Callable[[], bool],
-        seconds: float,
-        has_begun: Callable[[], bool] = lambda: True,
-        *,
-        waits_long: bool = False,
-    ) -> bool:
-        """Have it make the calls until it is done; whether it was."""
-        self.hearing.hear = hear
-        patience = COMPILING if self._compilation.quiet_for_s() < FIRST_CALL_S / 3 else 1.0
-        before = read(os.getpid())
-        self._wait_for(has_begun, patience * FIRST_CALL_S)
-        if waits_long and is_blocked(before, read(os.getpid()), FIRST_CALL_S):
-            self._wait_for(has_begun, AHEAD_S)
-        if has_begun():
-            self._wait_for(is_done, patience * seconds)
-        self.hearing.hear = None
-        return is_done()
-
-    def _wait_for(self, condition: Callable[[], bool], seconds: float) -> None:
-        until = time.monotonic() + seconds
-        while not condition() and time.monotonic() < until and not self._ended.wait(POLL_S):
-            self._meanwhile()
-
-
-def is_blocked(before: Reading, after: Reading, seconds: float) -> bool:
-    """Whether the main thread has waited while other threads of this process computed."""
-    main = threading.main_thread().native_id
-    ran = {n: each - before.ran_ns.get(n, 0) for n, each in after.ran_ns.items()}
-    of_main = ran.pop(main or 0, 0)
-    return sum(ran.values()) - of_main > seconds * 1e9 / 2

@@ -3,8 +3,9 @@
 import resource
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
+from typing import NamedTuple
 
 from perfdoctor.observe.agent.beside import Beside
 from perfdoctor.observe.agent.calls import Probed, Prober
@@ -12,9 +13,36 @@ from perfdoctor.observe.agent.compilation import COMPILED, CompilationWatch
 from perfdoctor.observe.agent.garbage import GarbageWatch
 from perfdoctor.observe.agent.roles import Probe
 from perfdoctor.observe.agent.span import Span
+from perfdoctor.observe.agent.threads import Reading
 from perfdoctor.observe.agent.timing import Timer
 from perfdoctor.schema.calls import MOSTLY, StepCalls
 from perfdoctor.schema.recording import CompileEvent
+
+SETTING_UP = 0.25
+"""The share of the time in which steps are timed that may pass with what compiles for the first
+time: with more, it is rather the set-up that was timed, of what another thread calls, say."""
+
+
+class TimedSteps(NamedTuple):
+    """Steps that were timed, and what the process did from before them until after them."""
+
+    timer: Timer
+    before: Mapping[int, Reading]
+    after: Mapping[int, Reading]
+    begin_ns: int
+    end_ns: int
+    faults: int
+    """Page faults."""
+
+    @property
+    def lasts_ms(self) -> float:
+        """How long all of it took."""
+        return (self.end_ns - self.begin_ns) / 1e6
+
+    def are_set_up(self, events: Sequence[CompileEvent]) -> bool:
+        """Whether much was compiled for the first time meanwhile."""
+        within = self.begin_ns, self.end_ns
+        return compiling_ms(first_times(events, *within), *within) > SETTING_UP * self.lasts_ms
 
 
 def step_calls(

@@ -2,6 +2,7 @@
 
 import os
 import re
+import threading
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
@@ -94,3 +95,11 @@ def forced_switches(before: Reading | None, after: Reading) -> int:
 def pool_name(name: str) -> str:
     """A thread's name without the number that some pools add: tf_XLAEigen/12 is tf_XLAEigen."""
     return re.sub(r"[/_-]?-?\d+\Z", "", name) or name
+
+
+def is_blocked(before: Reading, after: Reading, seconds: float) -> bool:
+    """Whether the main thread has waited while other threads of this process computed."""
+    main = threading.main_thread().native_id
+    ran = {n: each - before.ran_ns.get(n, 0) for n, each in after.ran_ns.items()}
+    of_main = ran.pop(main or 0, 0)
+    return sum(ran.values()) - of_main > seconds * 1e9 / 2

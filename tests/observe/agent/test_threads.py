@@ -17,6 +17,7 @@ from perfdoctor.observe.agent.threads import (
     ThreadWatch,
     count_ran,
     forced_switches,
+    is_blocked,
     pool_name,
     read,
 )
@@ -190,3 +191,15 @@ def test_threads_of_a_pool_share_its_name(name: str, pool: str) -> None:
 def test_any_name_has_a_pool(name: str) -> None:
     assert pool_name(name)
     assert name.startswith(pool_name(name))
+
+
+@pytest.mark.parametrize(
+    ("main_s", "others_s", "blocked"), [(0.1, 5.0, True), (2.8, 3.0, False), (0.0, 0.5, False)]
+)
+def test_a_main_thread_that_waits_while_others_compute_is_blocked(
+    main_s: float, others_s: float, blocked: bool
+) -> None:
+    main = threading.main_thread().native_id or 0
+    none = Reading({}, {main: 10, 1: 10}, {}, {})
+    ran = Reading({}, {main: 10 + round(main_s * 1e9), 1: 10 + round(others_s * 1e9)}, {}, {})
+    assert is_blocked(none, ran, 3.0) is blocked
