@@ -16,8 +16,8 @@ How it is measured
 The profiler's timeline names the thread of each call. Threads that mostly sleep between their calls
 do not meet, and are no finding. Of what the device takes for a call, only its arithmetic (by XLA's
 count) grows with the requests that are computed together; most of the rest is shared. Elsewhere
-than on a CPU, and for requests of more than 8 examples, a trial decides: one call with all of them,
-on the captured step.
+than on a CPU, for requests of more than 8 examples, and where another function trains meanwhile, a
+trial decides: one call with all of them, on the captured step.
 
 How to fix
 ----------
@@ -38,6 +38,7 @@ from perfdoctor import (
     Gain,
     Observation,
     Outcome,
+    StepCalls,
     Steps,
     estimated,
     hint,
@@ -47,6 +48,7 @@ from perfdoctor import (
     ok,
     on_cpu,
 )
+from perfdoctor_checks._batches import in_common
 from perfdoctor_checks._limits import HANDFUL, MOSTLY, SLIGHT
 
 ID = "shared-model"
@@ -55,14 +57,16 @@ NEEDS = ("steps",)
 
 def check(observation: Observation) -> Outcome:
     """Counts the threads that call, and what they call with."""
-    steps = needed(observation.steps)
+    steps, calls = needed(observation.steps), observation.calls
+    if steps.threads < 2 and calls is not None and calls.threads > 1 and not calls.carries_state:
+        return asked_beside(observation, calls)
     if steps.threads < 2:
         return not_applicable(f"one thread calls {steps.function}()")
     evidence = facts(steps)
     if max(steps.cpu_ms, steps.device_busy_ms) < MOSTLY * steps.time_ms:
         return ok(f"{steps.threads} threads share {steps.function}() and rarely meet", *evidence)
     are_small = steps.batch_size is None or steps.batch_size <= HANDFUL
-    if not are_small and observation.calls is not None and observation.calls.carries_state:
+    if not are_small and calls is not None and calls.carries_state:
         return ok(f"{steps.threads} threads train, {steps.batch_size} examples a call", *evidence)
     size = f" with {steps.batch_size} examples each" if steps.batch_size else ""
     seen = f": a thread waits {steps.call_ms:.2f} ms for its turn and its answer"
@@ -72,6 +76,25 @@ def check(observation: Observation) -> Outcome:
     if gain is None or gain.low < 1 + SLIGHT or not are_small:  # only a trial can tell
         return hint(summary, evidence, fixes(observation))
     return issue(summary, evidence, fixes(observation), gain)
+
+
+def asked_beside(observation: Observation, calls: StepCalls) -> Outcome:
+    """Of threads that ask a model which another thread trains, as actors do: a trial decides, if
+    more than one of them is in a call at once (Little's law).
+    """
+    within_ms = sum(call.inside_ms for call in calls.calls)
+    function, source = calls.calls[0].function, "the probed calls"
+    evidence = [
+        Evidence("threads that call", calls.threads, "threads", source),
+        Evidence("calls", 1e3 / calls.time_ms, "calls/s", source),
+        Evidence("latency of a call", within_ms, "ms", source),
+    ]
+    if within_ms < calls.time_ms:
+        return ok(f"{calls.threads} threads share {function}() and rarely meet", *evidence)
+    lengths, _ = in_common(calls, None)
+    size = f" with {lengths[0]} examples each" if lengths else ""
+    summary = f"{calls.threads} threads call {function}() at once{size}: a call takes a thread "
+    return hint(f"{summary}{within_ms:.2f} ms", evidence, fixes(observation))
 
 
 def together(observation: Observation, steps: Steps) -> Gain | None:

@@ -1,4 +1,5 @@
 import math
+from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -65,6 +66,25 @@ def test_threads_that_train_on_large_batches_share_nothing() -> None:
     calls = StepCalls(calls=(call,), time_ms=2.0, steps=9, threads=16)
     assert shared_model.check(replace(served(batch_size=64), calls=calls)).kind == "ok"
     assert shared_model.check(replace(served(batch_size=8), calls=calls)).kind == "hint"
+
+
+def asked(inside_ms: float, role: Literal["new", "state"] = "new") -> Observation:
+    """As if one thread trained, and 16 asked another function for 12 examples each."""
+    leaf = Leaf(argument="obs", role=role, kind="host", shape=(12, 6), dtype="float32", bytes=288)
+    call = replace(call_of(leaf), function="policy", inside_ms=inside_ms)
+    calls = StepCalls(calls=(call,), time_ms=0.2, steps=500, threads=16, in_main_thread=False)
+    seen = served(threads=1)
+    return replace(seen, calls=calls, target=replace(seen.target, workload=None))
+
+
+def test_threads_that_ask_beside_the_one_that_trains_are_seen_in_the_calls() -> None:
+    outcome = shared_model.check(asked(0.3))
+    assert outcome.kind == "hint" and outcome.fixes[0].change is not None
+    assert outcome.summary == (
+        "16 threads call policy() at once with 12 examples each: a call takes a thread 0.30 ms"
+    )
+    assert shared_model.check(asked(0.1)).kind == "ok"
+    assert shared_model.check(asked(0.3, "state")).kind == "not-applicable"
 
 
 def test_threads_that_mostly_sleep_do_not_meet() -> None:
