@@ -42,8 +42,23 @@ def environment(observation: Observation) -> EnvironmentSummary:
     }
 
 
+def replays_another(observation: Observation) -> bool:
+    """Whether what was probed and replayed is no part of the step: what other threads ask of a
+    model that this one trains, say.
+    """
+    seen, calls = observation.steps, observation.calls
+    return (
+        seen is not None
+        and calls is not None
+        and observation.eager is None  # of single operations not all are kept
+        and not {seen.function, *seen.calls} & {call.function for call in calls.calls}
+    )
+
+
 def untraced_ms(observation: Observation) -> float | None:
     """What a step took while nothing was traced: of those that were replayed, if any were."""
+    if replays_another(observation):
+        return None
     if observation.alone is not None:
         return observation.alone.observed_ms
     return observation.calls.time_ms if observation.calls else None
@@ -51,7 +66,8 @@ def untraced_ms(observation: Observation) -> float | None:
 
 def steps(observation: Observation) -> StepSummary | None:
     """What a step took, and what of it the device was waiting for."""
-    seen, alone = observation.steps, observation.alone
+    seen = observation.steps
+    alone = None if replays_another(observation) else observation.alone
     if seen is None:
         return None
     return {

@@ -2,8 +2,10 @@ import pytest
 from msgspec.structs import replace
 
 from perfdoctor.report.summary import PARTS, environment, steps
+from perfdoctor.schema.calls import Alone, StepCalls
 from perfdoctor.schema.run import Setting
 from perfdoctor.schema.steps import Steps
+from tests.calls import call_of
 from tests.recorded import recorded
 
 NAMES = ["healthy", "gc_pressure", "slow_etl", "double_precision", "tiny_batch"]
@@ -62,6 +64,18 @@ def test_etl_is_the_part_that_the_device_waits_for() -> None:
     summed = steps(seen)
     assert summed is not None and seen.steps is not None
     assert summed["etl_ms"] == summed["parts_ms"]["etl"] == seen.steps.exposed_etl_ms
+
+
+def test_what_is_no_part_of_the_step_says_nothing_of_it() -> None:
+    """As of threads that ask a model which the main thread trains."""
+    seen = recorded("healthy")
+    assert seen.steps is not None
+    alone = Alone(alone_ms=1.0, emulated_ms=1.5, observed_ms=1.6)
+    for function, told in (("policy", None), (seen.steps.function, 1.0)):
+        calls = StepCalls(calls=(replace(call_of(), function=function),), time_ms=1.6, steps=50)
+        found = steps(replace(seen, calls=calls, alone=alone))
+        assert found is not None and found["alone_ms"] == told
+        assert (found["untraced_ms"] is None) == (told is None)
 
 
 def test_without_steps_there_is_nothing_to_sum_up() -> None:
