@@ -121,6 +121,8 @@ class StepCalls(Struct, frozen=True, kw_only=True):
     """The share of the calls before which the results of the call before were computed."""
     collecting_ms: float = 0.0
     """Time in Python's garbage collector."""
+    collecting_beside_ms: float = 0.0
+    """The part of it that was in other threads; the caller had to wait for the interpreter."""
     compilations: float = 0.0
     """Programs that are compiled in each step."""
     compiling_ms: float = 0.0

@@ -32,6 +32,8 @@ class CollectionEvent(Struct, kw_only=True):
     frame: Frame
     source: str
     """The line of code in whose execution it began."""
+    thread: int = 0
+    """The identifier of the thread that ran it."""
 
 
 class SampledThread(Struct, kw_only=True):

@@ -135,6 +135,14 @@ def test_what_other_threads_do_while_the_caller_is_blocked_is_no_more_than_that(
     assert (found.sleep_ms, found.threads_ms) == ((4.0,), 2.0)
 
 
+def test_garbage_that_another_thread_collects_is_not_work_of_that_thread_as_well() -> None:
+    now_and_then = {"rare_ms": 37.0, "collecting_ms": 36.0, "collecting_beside_ms": 36.0}
+    calls = observed(call(1.0, 1.0), ready=1.0, threads_cpu_ms=41.0, **now_and_then)
+    host = host_of(calls, steps(), Replayed(steps=1, wall_s=0.004), AS_IT_IS)
+    assert (host.as_observed.threads_ms, host.rare_ms) == (5.0, 37.0)
+    assert rare_ms(host, {"collecting": 0}) == 1.0
+
+
 def test_a_call_that_compiles_each_time_does_no_other_work() -> None:
     compiling = observed(call(1.0, 1.0), compilations=1.0)
     by_itself = Replayed(steps=1, wall_s=0.004, inside_cpu_ms=(0.0,))

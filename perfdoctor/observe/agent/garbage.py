@@ -3,6 +3,7 @@
 import gc
 import linecache
 import sys
+import threading
 import time
 from typing import Any
 
@@ -38,6 +39,7 @@ class GarbageWatch:
                 collected=info["collected"],
                 frame=frame,
                 source="",
+                thread=threading.get_ident(),
             )
         )
 

@@ -16,7 +16,7 @@ from perfdoctor.observe.agent.span import Span
 from perfdoctor.observe.agent.threads import Reading
 from perfdoctor.observe.agent.timing import Timer
 from perfdoctor.schema.calls import MOSTLY, StepCalls
-from perfdoctor.schema.recording import CompileEvent
+from perfdoctor.schema.recording import CollectionEvent, CompileEvent
 
 SETTING_UP = 0.25
 """The share of the time in which steps are timed that may pass with what compiles for the first
@@ -64,6 +64,7 @@ def step_calls(
     events = compilation.events
     first_ms = compiling_ms(first_times(events, *timed_ns), *timed_ns) / span.steps
     once_ms = min(first_ms, span.rare_ms)
+    beside_it = [each for each in garbage.events if each.thread != probe.thread]
     return StepCalls(
         calls=probe.calls,
         time_ms=span.step_ms - once_ms,
@@ -73,7 +74,8 @@ def step_calls(
         in_main_thread=probe.thread == threading.main_thread().ident,
         ready=ready_share(prober.calls, probe.thread),
         rare_ms=span.rare_ms - once_ms,
-        collecting_ms=collecting_ms(garbage, *timed_ns) / span.steps,
+        collecting_ms=collecting_ms(garbage.events, *timed_ns) / span.steps,
+        collecting_beside_ms=collecting_ms(beside_it, *timed_ns) / span.steps,
         compiling_ms=max(0.0, compiling_ms(events, *timed_ns) / span.steps - first_ms),
         compilations=compilations,
         delayed_ms=beside.delayed_ms,
@@ -125,9 +127,9 @@ def compiling_ms(events: Iterable[CompileEvent], begin_ns: int, end_ns: int) -> 
     return covered_ms(spans, begin_ns, end_ns)
 
 
-def collecting_ms(garbage: GarbageWatch, begin_ns: int, end_ns: int) -> float:
+def collecting_ms(events: Iterable[CollectionEvent], begin_ns: int, end_ns: int) -> float:
     """For how long garbage was collected."""
-    spans = [(each.start_ns, each.end_ns) for each in garbage.events]
+    spans = [(each.start_ns, each.end_ns) for each in events]
     return covered_ms(spans, begin_ns, end_ns)
 
 

@@ -1,4 +1,5 @@
 import gc
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -40,6 +41,14 @@ def test_a_collection_tells_the_line_that_it_began_in(watch: GarbageWatch) -> No
     assert line > 0
     assert function == "test_a_collection_tells_the_line_that_it_began_in"
     assert last(watch).source == "gc.collect()"
+
+
+def test_a_collection_tells_the_thread_that_ran_it(watch: GarbageWatch) -> None:
+    gc.collect()
+    other = threading.Thread(target=gc.collect)
+    other.start()
+    other.join()
+    assert [each.thread for each in watch.events] == [threading.get_ident(), other.ident]
 
 
 def test_a_collection_tells_how_much_it_freed(watch: GarbageWatch) -> None:
