@@ -67,15 +67,18 @@ def by_one_thread(conditions: Conditions) -> Conditions:
 
 
 def loading_elsewhere(conditions: Conditions, share: float, where: str) -> Conditions:
-    """`where`: thread, process, or nowhere, for what is loaded and prepared once for all."""
-    moved_ms = share * conditions.work_ms
-    left = 1 - share
+    """`where`: thread, process, or nowhere, for what is loaded and prepared once for all.
+
+    Other threads and processes that rest while the step stands still work for the step: they load.
+    """
+    moved_ms, in_threads_ms = share * conditions.work_ms, conditions.threads_ms
+    threads_ms, children_ms = {
+        "thread": (in_threads_ms + moved_ms, conditions.children_ms),
+        "process": (0.0, conditions.children_ms + in_threads_ms + moved_ms),
+        "nowhere": (0.0, 0.0),
+    }[where]
     return msgspec.structs.replace(
-        only(conditions, left),
-        threads_ms=(conditions.threads_ms if where != "nowhere" else left * conditions.threads_ms)
-        + (moved_ms if where == "thread" else 0.0),
-        children_ms=(conditions.children_ms if where != "nowhere" else 0.0)
-        + (moved_ms if where == "process" else 0.0),
+        only(conditions, 1 - share), threads_ms=threads_ms, children_ms=children_ms
     )
 
 
