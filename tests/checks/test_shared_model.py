@@ -87,6 +87,17 @@ def test_threads_that_ask_beside_the_one_that_trains_are_seen_in_the_calls() -> 
     assert shared_model.check(asked(0.3, "state")).kind == "not-applicable"
 
 
+@pytest.mark.parametrize(("inside_ms", "kind"), [(0.07, "issue"), (0.01, "hint")])
+def test_threads_that_wait_for_python_gain_the_dispatches(inside_ms: float, kind: str) -> None:
+    call = replace(call_of(), before_cpu_ms=0.07, inside_cpu_ms=inside_ms)
+    calls = StepCalls(calls=(call,), time_ms=0.15, steps=500, threads=64)
+    seen = served(threads=64, time_ms=0.15, cpu_ms=0.3, device_busy_ms=0.0)
+    outcome = shared_model.check(replace(seen, calls=calls))
+    assert outcome.kind == kind
+    if outcome.gain is not None:
+        assert outcome.gain.speedup == pytest.approx(1.85, abs=0.01)
+
+
 def test_threads_that_mostly_sleep_do_not_meet() -> None:
     assert shared_model.check(served(cpu_ms=0.9, device_busy_ms=0.9)).kind == "ok"
     assert shared_model.check(served(cpu_ms=0.1, device_busy_ms=1.0)).kind == "hint"
