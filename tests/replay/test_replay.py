@@ -232,7 +232,13 @@ def test_what_can_not_be_replayed_at_all_leaves_the_observation(
 
 @pytest.mark.parametrize(
     ("emulated_ms", "basis"),
-    [(10.5, "replayed"), (None, "replayed"), (12.0, "estimated"), (8.0, "estimated"), (20.0, None)],
+    [
+        (10.5, "replayed"),
+        (None, "replayed"),
+        (12.0, "estimated"),
+        (19.9, "estimated"),
+        (20.1, None),
+    ],
 )
 def test_the_further_off_a_replay_is_the_less_it_says(
     groups: ProcessGroups, tmp_path: Path, emulated_ms: float | None, basis: str | None
