@@ -1,7 +1,8 @@
 """Which steps of a window count, and how sure their mean is."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +16,16 @@ from perfdoctor.observe.digest.intervals import (
     total_ms,
     union,
 )
-from perfdoctor.observe.digest.repetition import FEWEST_STEPS
-from perfdoctor.schema.recording import CompileEvent
+from perfdoctor.observe.digest.repetition import (
+    FEWEST_STEPS,
+    begins,
+    callers_of,
+    calls_made,
+    step_function,
+    weights_of,
+)
+from perfdoctor.observe.digest.timeline import Timeline
+from perfdoctor.schema.recording import CompileEvent, Recording
 
 FEWEST_WAITS = 4
 """Waits in the window from which on a standard error is taken from wait to wait."""
@@ -28,6 +37,43 @@ OUTLYING = 3
 """The factor of the median beyond which a step is an outlier."""
 BLOCKS = 10
 """Blocks of consecutive steps from which the standard error is taken."""
+
+
+class Sample(NamedTuple):
+    """Which steps of a window count."""
+
+    function: str
+    """The jitted function that does most of the work."""
+    weights: Mapping[str, float]
+    """By jitted function: how much it works."""
+    made: Mapping[str, int]
+    """By jitted function: its calls in a step, where that was seen."""
+    callers: Sequence[Intervals]
+    """The calls of each thread that makes them."""
+    every: Intervals
+    """The steps in which what was dispatched was also computed."""
+    kept: Intervals
+    """Those of them that nothing compiled in."""
+    seen_ms: float
+    """From the first call of a step to the last one."""
+
+
+def sample_of(timeline: Timeline, recording: Recording) -> Sample | None:
+    """The steps that count; None if no repeated dispatch was seen."""
+    weights = weights_of(timeline, recording)
+    function = step_function(weights)
+    if function is None:
+        return None
+    callers, made = callers_of(timeline, function), calls_made(recording)
+    starts = np.sort(np.concatenate([spans[:, 0] for spans in callers]))
+    if len(callers) == 1:
+        starts = begins(timeline, function, weights, made)
+    seen_ms = float(starts[-1] - starts[0]) / 1e6 if len(starts) else 0.0
+    called = sum(map(len, timeline.dispatches.values())) / max(1, len(starts))
+    may_be_ahead = len(callers) == 1 and not timeline.is_as_computed
+    every = fair_sample(starts, timeline.waits if may_be_ahead else NOTHING, called)
+    kept = without_compilation(every, recording.compiles)
+    return Sample(function, weights, made, callers, every, kept, seen_ms)
 
 
 def outlying(lengths_ms: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:

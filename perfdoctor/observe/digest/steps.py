@@ -10,7 +10,6 @@ from perfdoctor.observe.digest.attribution import parts
 from perfdoctor.observe.digest.compiles import compiled_in
 from perfdoctor.observe.digest.executable import module_name
 from perfdoctor.observe.digest.intervals import (
-    NOTHING,
     Intervals,
     contains,
     intersection,
@@ -20,20 +19,16 @@ from perfdoctor.observe.digest.intervals import (
 from perfdoctor.observe.digest.repetition import (
     FEWEST_STEPS,
     begins,
-    callers_of,
-    calls_made,
-    step_function,
-    weights_of,
 )
 from perfdoctor.observe.digest.sample import (
-    fair_sample,
+    Sample,
     holds,
     outlying,
+    sample_of,
     standard_error_ms,
-    without_compilation,
 )
 from perfdoctor.observe.digest.timeline import Timeline, as_computed
-from perfdoctor.observe.digest.untraced import overhead_of
+from perfdoctor.observe.digest.untraced import TracingOverhead, overhead_of
 from perfdoctor.schema.calls import StepCalls
 from perfdoctor.schema.recording import Recording
 from perfdoctor.schema.steps import Steps
@@ -57,37 +52,29 @@ def steps_of(
 
     `preview`: a short trace before it, by which times are told as they are without any trace.
     """
-    window = recording.window
-    weights = weights_of(timeline, recording)
-    function = step_function(weights)
-    if window is None or function is None:
+    sample = sample_of(timeline, recording) if recording.window is not None else None
+    if sample is None:
         return None
-    callers = callers_of(timeline, function)
-    starts = np.sort(np.concatenate([spans[:, 0] for spans in callers]))
-    made = calls_made(recording)
-    if len(callers) == 1:
-        starts = begins(timeline, function, weights, made)
-    called = sum(map(len, timeline.dispatches.values())) / max(1, len(starts))
-    may_be_ahead = len(callers) == 1 and not timeline.is_as_computed
-    every = fair_sample(starts, timeline.waits if may_be_ahead else NOTHING, called)
-    kept = without_compilation(every, recording.compiles)
-    too_few = len(kept) < fewest(recording, function)
-    if too_few or total_ms(every) < SEEN * (starts[-1] - starts[0]) / 1e6:
+    too_few = len(sample.kept) < fewest(recording, sample.function)
+    if too_few or total_ms(sample.every) < SEEN * sample.seen_ms:
         told = told_by_what_ran(timeline, recording, preview)
         if too_few or told is not None:
             return told
-    if len(kept) < len(every) and is_set_up(kept, recording):
+    if len(sample.kept) < len(sample.every) and is_set_up(sample.kept, recording):
         return None
+    return measured(sample, timeline, recording, preview)
+
+
+def measured(
+    sample: Sample, timeline: Timeline, recording: Recording, preview: Timeline | None
+) -> Steps:
+    """How long the steps took, and where their time went."""
+    window, (function, weights, made, callers, every, kept, _) = recording.window, sample
+    assert window is not None
     lengths_ms = (kept[:, 1] - kept[:, 0]) / 1e6
     count, included = len(kept), union(kept)
     window_steps = (window.end_ns - window.start_ns) / 1e6 / lengths_ms.mean()
-    usual_ms = lengths_ms[~outlying(lengths_ms) | (lengths_ms < BURST_MS)].mean()
-    usual_share = float(usual_ms * 1e6 / (every[:, 1] - every[:, 0]).mean())
-    untraced_ms = untraced_step_ms(
-        recording.step_calls, function, calls_in(timeline, included), count
-    )
-    told_share = untraced_ms / float(lengths_ms.mean()) if untraced_ms else None
-    overhead = overhead_of(preview, timeline, function, usual_share, included, told_share)
+    overhead = overhead_in(sample, timeline, recording, preview)
     lengths_ms *= overhead.share
     scattered_ms = as_they_were_computed(timeline, function, weights, made, lengths_ms)
     return Steps(
@@ -122,6 +109,19 @@ def steps_of(
         busy_shares=busy_shares(timeline, included, recording.devices),
         **parts(timeline, function, recording, overhead, included, count),  # type: ignore[arg-type]
     )
+
+
+def overhead_in(
+    sample: Sample, timeline: Timeline, recording: Recording, preview: Timeline | None
+) -> TracingOverhead:
+    """What the trace has added to these steps."""
+    lengths_ms, included = (sample.kept[:, 1] - sample.kept[:, 0]) / 1e6, union(sample.kept)
+    usual_ms = lengths_ms[~outlying(lengths_ms) | (lengths_ms < BURST_MS)].mean()
+    usual_share = float(usual_ms * 1e6 / (sample.every[:, 1] - sample.every[:, 0]).mean())
+    called = calls_in(timeline, included)
+    untraced_ms = untraced_step_ms(recording.step_calls, sample.function, called, len(sample.kept))
+    told_share = untraced_ms / float(lengths_ms.mean()) if untraced_ms else None
+    return overhead_of(preview, timeline, sample.function, usual_share, included, told_share)
 
 
 def told_by_what_ran(
