@@ -16,10 +16,10 @@ How it is measured
 The main thread's stack, sampled every 5 ms, is laid beside the profiler's timeline: samples inside
 data loaders (iterators, `__getitem__`, grain, PIL, torch's DataLoader …) count where no device
 computes, or where each call finds the last one's results computed already: then the device waits,
-however the trace looks. Loading behind a step on the CPU shares its cores with it; what that costs
-is not inferred but tried: on the step alone, beside the same loading in another process, or none.
-A listener times the wait for each batch; where the last score was computed when it ended, the
-device had run out of work.
+however the trace looks. Loading behind a step on the CPU shares its cores with it, be it in the
+main thread, in other threads or in processes; what that costs is not inferred but tried: on the
+step alone, beside the same loading in another process, or none. A listener times the wait for each
+batch; where the last score was computed when it ended, the device had run out of work.
 
 How to fix
 ----------
@@ -87,7 +87,33 @@ def check(observation: Observation) -> Outcome:
         gain = estimated(math.sqrt(most), 1.0, most)
         text = f"loading takes {steps.etl_ms:.1f} ms a step on the cores that the step computes on"
         return hint(with_place(steps, text), evidence, fixes, gain, sweep=workload is None)
+    bound = without_what_loads_beside(observation, steps) if workload is None else None
+    if bound is not None:
+        text = f"other threads and processes work for {loaded_beside_ms(observation):.1f} ms a step"
+        text = f"{text} on the cores that the step computes on"
+        return hint(text, evidence, fixes, bound, sweep=True)
     return ok(f"loading takes {steps.etl_ms:.2f} ms a step, hidden behind the step", *evidence)
+
+
+def loaded_beside_ms(observation: Observation) -> float:
+    """What other threads and processes take of the processor a step, those that never rest left
+    out: what rests while the step stands still works for it.
+    """
+    calls = observation.calls
+    if calls is None or calls.threads > 1:
+        return 0.0
+    of_the_step = calls.threads_cpu_ms - calls.collecting_beside_ms + calls.children_cpu_ms
+    return of_the_step - sum(each.cpu_ms for each in calls.restless)
+
+
+def without_what_loads_beside(observation: Observation, steps: Steps) -> Gain | None:
+    """The most that a step gains whose cores do nothing else; None if that is too little to try."""
+    beside_ms = loaded_beside_ms(observation)
+    children_ms = observation.calls.children_cpu_ms if observation.calls else 0.0
+    most = spared(steps.cpu_ms + children_ms, beside_ms, 0.0, 0.0).speedup
+    if not on_cpu(observation) or most < LEAST_GAIN:
+        return None
+    return estimated(math.sqrt(most), 1.0, most)
 
 
 def by_listening(loop: Iterations) -> Outcome:

@@ -3,7 +3,7 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from perfdoctor.schema.calls import StepCalls
+from perfdoctor.schema.calls import Restless, StepCalls
 from perfdoctor.schema.errors import NothingMeasured
 from perfdoctor.schema.fix import Change
 from perfdoctor.schema.observation import Observation
@@ -135,6 +135,37 @@ def test_loading_behind_a_step_on_an_accelerator_is_hidden() -> None:
 @pytest.mark.parametrize(("etl_ms", "kind"), [(1.9, "ok"), (2.1, "hint")])
 def test_loading_that_could_not_gain_what_its_work_must_is_hidden(etl_ms: float, kind: str) -> None:
     assert behind_the_step(ready=0.1, etl_ms=etl_ms).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("threads_ms", "children_ms", "restless_ms", "kind"),
+    [
+        (8.0, 0.0, 0.0, "hint"),
+        (0.0, 8.0, 0.0, "hint"),
+        (2.0, 0.0, 0.0, "ok"),
+        (8.0, 0.0, 7.0, "ok"),
+    ],
+)
+def test_threads_and_processes_that_load_on_the_steps_cores_are_to_be_tried(
+    threads_ms: float, children_ms: float, restless_ms: float, kind: str
+) -> None:
+    seen = recorded("healthy")
+    assert seen.steps is not None
+    never_rests = Restless(name="spinner", is_process=False, cpu_ms=restless_ms)
+    calls = StepCalls(
+        calls=(),
+        time_ms=10.0,
+        steps=100,
+        threads_cpu_ms=threads_ms,
+        children_cpu_ms=children_ms,
+        restless=(never_rests,) if restless_ms else (),
+    )
+    steps = replace(seen.steps, time_ms=10.0, etl_ms=0.1, exposed_etl_ms=0.0, cpu_ms=19.0)
+    script = replace(seen.target, workload=None)
+    outcome = etl.check(replace(seen, target=script, steps=steps, calls=calls))
+    assert outcome.kind == kind
+    if kind == "hint":
+        assert "work for 8.0 ms a step" in outcome.summary and outcome.gain is not None
 
 
 def test_where_results_are_computed_before_each_call_the_device_waits_for_all_that_is_loaded() -> (
