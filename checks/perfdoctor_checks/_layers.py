@@ -34,8 +34,11 @@ def named(program: Program, layers: Sequence[Layer]) -> str:
 
 
 def dense_layers(program: Program) -> list[Layer]:
-    """Products with weights, which are arguments of the program."""
-    weights = {tuple(sorted(a.shape[-2:])) for a in program.arguments if len(a.shape) >= 2}
+    """Products with weights: arguments of the program, those that it replaces if it trains."""
+    arrays = [each for each in program.arguments if len(each.shape) >= 2]
+    data = {id(each) for each in program.data}
+    state = [each for each in arrays if id(each) not in data]
+    weights = {tuple(sorted(each.shape[-2:])) for each in state or arrays}
     return [
         layer
         for layer in program.layers

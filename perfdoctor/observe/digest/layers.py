@@ -111,21 +111,36 @@ class Walk:
         self.through(operation, times * (trips or 1), backward)
 
     def product(self, operation: Any) -> Layer:
-        """A matrix product as a layer; the weights are what is an argument or has fewer axes."""
+        """A matrix product as a layer. The weights are what is an argument; of two, what a result
+        of the program replaces; else what has fewer axes.
+        """
         left, right = list(operation.operands)[:2]
-        first, second = self.is_argument(left), self.is_argument(right)
-        alike = first == second
-        return product(operation, len(sizes(left)) < len(sizes(right)) if alike else first)
+        first, second = self.argument_of(left), self.argument_of(right)
+        is_left, is_right = first is not None, second is not None
+        if is_left and is_right:
+            is_left, is_right = self.is_replaced(first), self.is_replaced(second)
+        alike = is_left == is_right
+        return product(operation, len(sizes(left)) < len(sizes(right)) if alike else is_left)
 
-    def is_argument(self, value: Any) -> bool:
-        """Whether a value is an argument of the program, but for its type and layout."""
+    def is_replaced(self, argument: Any) -> bool:
+        """Whether an argument is state of a step that trains: the program returns something of its
+        shape and type, and of most of its arguments'.
+        """
+        main = self.functions["main"]
+        returned = {str(each.type) for each in last(main.regions[0]).operands}
+        replaced = [str(each.type) in returned for each in arguments_of(main)]
+        return 2 * sum(replaced) >= len(replaced) and str(argument.type) in returned
+
+    def argument_of(self, value: Any) -> Any | None:
+        """The argument of the program that a value is, but for its type and layout."""
         handed = ChainMap[Any, Any]({}, self.handed)
         while True:
             owner = value.owner
             if value in handed:
                 value = handed[value]
             elif isinstance(owner, ir.Block):
-                return bool(owner == self.functions["main"].regions[0].blocks[0])
+                is_own = owner == self.functions["main"].regions[0].blocks[0]
+                return value if is_own else None
             elif owner.name in PASSED_ON:
                 value = owner.operands[0]
             elif owner.name == "func.call":
@@ -133,7 +148,7 @@ class Walk:
                 handed.update(zip(arguments_of(callee), owner.operands, strict=True))
                 value = last(callee.regions[0]).operands[ir.OpResult(value).result_number]
             else:
-                return False
+                return None
 
     def call(self, operation: Any, location: str) -> None:
         """A call out of the program: to Python, or to a library."""

@@ -65,6 +65,17 @@ def dense(weights: jax.Array, hidden: jax.Array) -> jax.Array:
     return jnp.tanh(hidden) @ weights  # dense
 
 
+def test_of_two_arguments_the_one_that_is_replaced_has_the_weights() -> None:
+    """As of a linear layer that multiplies from the left, and a batch that is larger than it."""
+
+    def step(weights: jax.Array, batch: jax.Array) -> jax.Array:
+        return weights + jnp.einsum("oi,bi->ob", weights, batch).sum()
+
+    weights, batch = zeros(128, 10), zeros(8192, 10)
+    assert sizes(only(step, weights, batch)) == (8192, 10, 128)
+    assert sizes(only(lambda b, w: step(w, b), batch, weights)) == (8192, 10, 128)
+
+
 def test_a_layer_is_placed_in_its_line() -> None:
     layer = only(dense, zeros(5, 7), zeros(8, 5))
     assert (layer.file, layer.line) == (__file__, line_of("# dense"))
