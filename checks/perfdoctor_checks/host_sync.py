@@ -41,6 +41,7 @@ from perfdoctor import (
     Steps,
     hint,
     issue,
+    needed,
     not_applicable,
     ok,
     on_cpu,
@@ -49,18 +50,14 @@ from perfdoctor import (
     traced,
 )
 from perfdoctor_checks._copies import from_host_again
+from perfdoctor_checks._elements import AT_ONCE, at_once, by_elements
 from perfdoctor_checks._limits import LEAST_SHARE, MIB, MOSTLY
-from perfdoctor_checks._operations import asks_in_between, lost_between_ms, reads_one_by_one
+from perfdoctor_checks._operations import asks_in_between, reads_one_by_one
 
 ID = "host-sync"
-NEEDS = ("steps",)
+NEEDS = ("steps|eager",)
 RARELY = 50
 """Steps: as often as a loss is worth reading."""
-AT_ONCE = Fix(
-    summary="read all results of a step at once",
-    how="host = jax.device_get(results)  # once a step, before what loops over their elements",
-)
-"""The fix for what is read element by element, each with a dispatch and a wait."""
 FEWER_CALLS = Fix(
     summary="compute more in each call, so that it waits for fewer",
     how="step several environments at once; or write them in jax, and jax.lax.scan over the steps",
@@ -70,6 +67,8 @@ FEWER_CALLS = Fix(
 
 def check(observation: Observation) -> Outcome:
     """Compares the step with one whose host and device overlap."""
+    if observation.steps is None:
+        return by_elements(observation, needed(observation.eager))
     steps = traced(observation.steps)
     if steps.threads > 1:
         return not_applicable("several threads call the model, and each needs its result")
@@ -142,14 +141,6 @@ def overlapped(observation: Observation, steps: Steps) -> Gain:
         longer_ms = max(longer_ms, steps.cpu_ms / max(1.0, observation.host.usable_cores))
     idle_ms = max(0.0, steps.time_ms - longer_ms)
     return spared(steps.time_ms, idle_ms, idle_ms / 2, 2 * idle_ms)
-
-
-def at_once(steps: Steps) -> Gain:
-    """The gain if all were read at once, without the dispatches for each of them: half of that at
-    least, and at most all that the device idles.
-    """
-    lost_ms = max(0.0, steps.exposed_wait_ms) + lost_between_ms(steps)
-    return spared(steps.time_ms, lost_ms, lost_ms / 2, max(lost_ms, steps.idle_ms))
 
 
 def summary(steps: Steps) -> str:

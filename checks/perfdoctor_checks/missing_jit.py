@@ -107,6 +107,8 @@ def by_operations(observation: Observation) -> Outcome:
     not be saved, and takes most of the time, half of that is lost, as with large products.
     """
     eager = needed(observation.eager)
+    if eager.reads_one_by_one:
+        return ok("it mostly reads arrays element by element: see host-sync")
     text = (
         f"{eager.function}() ({place(eager.file, eager.line)}) is not jitted: it runs operation by "
         f"operation, {eager.call_ms:.1f} ms a call, {eager.share:.0%} of the main thread's time"
@@ -162,10 +164,8 @@ def jitted(steps: Steps) -> Gain:
 
 def where(steps: Steps) -> str:
     """The line that is seen most between the calls."""
-    if not steps.other_places:
-        return ""
-    first = steps.other_places[0]
-    return f", most in {first.function}() ({place(first.file, first.line)})"
+    shown = [f"{each.function}() ({place(each.file, each.line)})" for each in steps.other_places]
+    return f", most in {shown[0]}" if shown else ""
 
 
 def facts(steps: Steps) -> list[Evidence]:

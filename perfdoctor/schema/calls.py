@@ -8,6 +8,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from perfdoctor.schema.run import Place
+
 Role = Literal["state", "constant", "new"]
 """state: an earlier call of a step returned it; constant: the same as in the step before; new: any
 other."""
@@ -182,9 +184,17 @@ class Eager(Struct, frozen=True, kw_only=True):
     """Processor time of other Python threads from one call to the next; 0: none, or not known."""
     children_cpu_ms: float = 0.0
     """That of other processes of the program."""
+    reads: Place | None = None
+    """Where arrays of jax are read element by element, and the share of the main thread's time that
+    takes."""
     is_saved: bool = False
     """Whether `jax.jit` takes it as a whole, and it was saved."""
     why_not: str = ""
+
+    @property
+    def reads_one_by_one(self) -> bool:
+        """Whether its operations are mostly made to read arrays element by element."""
+        return self.reads is not None and self.reads.share >= MOSTLY
 
     @property
     def is_step(self) -> bool:

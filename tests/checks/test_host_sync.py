@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from perfdoctor.schema.calls import Call, Kind, Leaf, Role, StepCalls
+from perfdoctor.schema.calls import Call, Eager, Kind, Leaf, Role, StepCalls
 from perfdoctor.schema.fix import Change
 from perfdoctor.schema.observation import Observation
+from perfdoctor.schema.run import Place
 from perfdoctor_checks import host_sync
 from tests.calls import call_of
 from tests.checks.soundness import assert_sound
@@ -79,6 +80,18 @@ def test_who_fetches_the_state_to_send_it_back_waits_for_that(
 
 def test_has_nothing_to_say_of_threads_that_serve() -> None:
     assert host_sync.check(waiting(threads=8)).kind == "not-applicable"
+
+
+def test_a_program_of_single_operations_may_read_arrays_element_by_element() -> None:
+    read = Place(function="collect", file="/src/train.py", line=9, share=0.9)
+    eager = Eager(function="iterate", file="/src/train.py", line=5, call_ms=300.0, share=1.0)
+    seen = replace(waiting(), steps=None, eager=replace(eager, reads=read))
+    outcome = host_sync.check(seen)
+    assert outcome.kind == "issue" and outcome.gain is not None
+    assert_sound(outcome, seen)
+    assert "collect() (src/train.py:9) reads an array of jax element by element" in outcome.summary
+    assert outcome.gain.speedup == pytest.approx(10) and outcome.gain.low == pytest.approx(1 / 0.55)
+    assert host_sync.check(replace(seen, eager=eager)).kind == "not-measured"
 
 
 def test_what_is_read_one_by_one_is_to_be_read_at_once() -> None:

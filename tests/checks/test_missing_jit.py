@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from perfdoctor import Change, Eager, needed
 from perfdoctor.schema.observation import Observation
-from perfdoctor.schema.run import Compile, Setting
+from perfdoctor.schema.run import Compile, Place, Setting
 from perfdoctor_checks import missing_jit
 from perfdoctor_checks._limits import FUSED
 from perfdoctor_checks._operations import is_operation, unfused
@@ -110,6 +110,9 @@ def test_a_function_that_was_seen_to_dispatch_is_named_and_tried() -> None:
     lost = missing_jit.check(replace(alone, eager=all_of_it))
     assert lost.kind == "issue" and lost.summary.endswith("not tried: it reads its loss")
     assert lost.gain is not None and lost.gain.speedup == pytest.approx(2.0)
+    read = Place(function="collect", file="/src/train.py", line=9, share=0.9)
+    reading = missing_jit.check(replace(alone, eager=replace(all_of_it, reads=read)))
+    assert reading.kind == "ok" and "host-sync" in reading.summary
 
 
 def test_a_workload_that_is_jitted_already_gets_no_change() -> None:

@@ -170,6 +170,11 @@ class EagerWatch:
         looks.count += 1
         looks.in_jax += frames.in_operation
         looks.tracing += frames.is_tracing
+        if frames.own and (frames.takes_element or frames.reads_value):
+            inner = frames.own[-1]
+            line = inner.f_code.co_qualname, inner.f_code.co_filename, inner.f_lineno
+            looks.elements[line] += 1
+            looks.reading[line] += frames.reads_value and not frames.takes_element
         seen: set[CodeType] = set()
         for depth, frame in enumerate(frames.own):
             code = frame.f_code

@@ -15,6 +15,12 @@ OPERATIONS = re.compile(
     r"/jax/_src/(?:lax|numpy|nn|scipy|ops|image|core|random|prng|interpreters/(?:ad|batching))\b"
 )
 """Files of jax that dispatch operations; those that hand over arrays or read them are others."""
+ARRAYS = re.compile(r"/jax/_src/array\.py$")
+"""The file of jax's arrays, by whose methods elements are taken out and values are read."""
+INDEXING = frozenset({"__getitem__", "__iter__"})
+READING = frozenset(
+    {"__int__", "__float__", "__bool__", "__index__", "item", "tolist", "__array__"}
+)
 TRACING = re.compile(r"/jax/_src/(?:interpreters/(?:partial_eval|mlir)|compiler)\.py$")
 """Files of jax that trace and compile."""
 LIBRARIES = re.compile(
@@ -32,6 +38,8 @@ class Kind(NamedTuple):
     """Of jax, what dispatches operations."""
     traces: bool
     """Of jax, what traces and compiles."""
+    is_arrays: bool
+    """Of jax, its arrays' own methods."""
 
 
 @cache
@@ -41,6 +49,7 @@ def kind_of(file: str) -> Kind:
         is_own=LIBRARIES.search(file) is None,
         operates=OPERATIONS.search(file) is not None,
         traces=TRACING.search(file) is not None,
+        is_arrays=ARRAYS.search(file) is not None,
     )
 
 
@@ -52,12 +61,16 @@ class Stack:
     """Of the program's own functions, the outermost first."""
     in_operation: bool
     is_tracing: bool
+    takes_element: bool = False
+    """Whether the innermost of them takes an element out of an array by its index."""
+    reads_value: bool = False
+    """Whether it makes a number of Python of one."""
 
 
 def own_frames(frame: FrameType | None) -> Stack:
     """Of a stack, by its innermost frame."""
     found: list[FrameType] = []
-    in_operation = is_tracing = False
+    in_operation = is_tracing = takes_element = reads_value = False
     for _ in range(DEEPEST):
         if frame is None:
             break
@@ -67,6 +80,9 @@ def own_frames(frame: FrameType | None) -> Stack:
             found.append(frame)
         elif not found:
             in_operation = in_operation or kind.operates
+            if kind.is_arrays:
+                takes_element = takes_element or frame.f_code.co_name in INDEXING
+                reads_value = reads_value or frame.f_code.co_name in READING
         is_tracing = is_tracing or kind.traces
         frame = frame.f_back
-    return Stack(found[::-1], in_operation, is_tracing)
+    return Stack(found[::-1], in_operation, is_tracing, takes_element, reads_value)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from types import CodeType
 
 from perfdoctor.schema.calls import MOSTLY, Eager
+from perfdoctor.schema.run import Place
 
 LEAST_IN_JAX = 0.25
 """The share of the looks at which the main thread must be in operations of jax: with less, hardly
@@ -15,6 +16,11 @@ FEWEST_CALLS = 3
 LOOKS_A_CALL = 1.5
 """Looks that a call lasts at least: else calls may begin and end between two looks, so that their
 number is not known. With 1.6 looks a call, 93 % of calls of 3.7 ms were counted."""
+SOME_READ = 0.05
+"""The share of the looks at elements of arrays at which values are read: they are taken out to be
+read. Taking one out is a dispatch of 30 microseconds, and reading it takes less."""
+Line = tuple[str, str, int]
+"""Function, file and line."""
 
 
 @dataclass
@@ -34,6 +40,10 @@ class Looks:
     """By function: calls of it that began since the first look."""
     depth: dict[CodeType, int] = field(default_factory=dict)
     """By function: the smallest depth at which it was seen, from outside."""
+    elements: Counter[Line] = field(default_factory=Counter)
+    """By line: looks at which it took an element out of an array of jax, or read one."""
+    reading: Counter[Line] = field(default_factory=Counter)
+    """Of these, those at which it made a number of Python of one."""
     passed_s: float = 0.0
     """From the first to the last."""
 
@@ -79,4 +89,24 @@ def eager_of(code: CodeType, looks: Looks) -> Eager:
         line=code.co_firstlineno,
         call_ms=share * looks.passed_s / looks.anew[code] * 1e3,
         share=share,
+        reads=reads_of(looks),
     )
+
+
+def reads_of(looks: Looks) -> Place | None:
+    """Where arrays are read element by element, and how much of the looks that is: the function
+    that does most of it, and its busiest line.
+    """
+    functions: Counter[tuple[str, str]] = Counter()
+    reading: Counter[tuple[str, str]] = Counter()
+    for (function, file, line), count in looks.elements.items():
+        functions[function, file] += count
+        reading[function, file] += looks.reading[function, file, line]
+    if not functions:
+        return None
+    place, count = functions.most_common(1)[0]
+    if reading[place] < SOME_READ * count:
+        return None
+    lines = {line: n for line, n in looks.elements.items() if line[:2] == place}
+    function, file, line = max(lines, key=lambda each: lines[each])
+    return Place(function=function, file=file, line=line, share=count / looks.count)

@@ -39,7 +39,9 @@ def look():
     found = [each.eager for each in watch.candidates]
     told = [(each.function, each.share, each.call_ms) for each in found]
     kept = [sorted(each.arguments.by_name) for each in watch.candidates]
-    print(json.dumps([told, kept]))
+    lines = [each.reads for each in found]
+    reads = [each and (each.function, each.line, each.share) for each in lines]
+    print(json.dumps([told, kept, reads]))
     ended.set()
 
 {program}
@@ -63,6 +65,18 @@ def train_step(params, x):
 """
 
 
+READS = """
+act = jax.jit(lambda params, x: (params, params["w"].reshape(-1)[:500]))
+
+def train_step(params, x):
+    params, action = act(params, x)
+    for n in range(len(action)):
+        one = action[n]
+        int(one)
+    return params
+"""
+
+
 def watched(tmp_path: Path, program: str) -> Any:
     """What the watch tells of a program: its candidates, and the names of their arguments."""
     script = tmp_path / "train.py"
@@ -74,14 +88,22 @@ def watched(tmp_path: Path, program: str) -> Any:
 
 
 def test_the_step_is_named_that_dispatches_operations(tmp_path: Path) -> None:
-    told, kept = watched(tmp_path, STEP)
+    told, kept, reads = watched(tmp_path, STEP)
+    assert reads == [None] * len(told)
     function, share, call_ms = told[0]
     assert function == "train_step" and kept[0] == ["params", "x"]
     assert 0.5 < share <= 1 and call_ms > 0
 
 
 def test_a_jitted_step_dispatches_none(tmp_path: Path) -> None:
-    assert watched(tmp_path, STEP + "\ntrain_step = jax.jit(train_step)\n") == [[], []]
+    assert watched(tmp_path, STEP + "\ntrain_step = jax.jit(train_step)\n") == [[], [], []]
+
+
+def test_an_array_that_is_read_element_by_element_is_seen(tmp_path: Path) -> None:
+    told, _, reads = watched(tmp_path, READS)
+    (function, line, share), lines = reads[0], (tmp_path / "train.py").read_text().splitlines()
+    assert told[0][0] == function == "train_step"
+    assert lines[line - 1].strip() in ("one = action[n]", "int(one)") and share > 0.5
 
 
 def test_a_program_that_dispatches_no_more_is_not_looked_at_for_long() -> None:

@@ -4,7 +4,8 @@ import types
 
 import pytest
 
-from perfdoctor.observe.agent.looks import Looks, eager_of, short_steps_of, steps_of
+from perfdoctor.observe.agent.looks import Looks, eager_of, reads_of, short_steps_of, steps_of
+from perfdoctor.schema.run import Place
 
 
 def code_of(name: str) -> types.CodeType:
@@ -42,6 +43,19 @@ def test_a_function_in_which_most_of_the_time_passes_is_worth_closer_looks() -> 
 
 def test_a_function_that_waits_for_others_dispatches_nothing() -> None:
     assert steps_of(looks_of(("gather", 90, 10, 1))) == []
+
+
+def test_elements_that_are_taken_out_to_be_read_are_told_by_their_function() -> None:
+    looks = looks_of(("step", 90, 20, 1))
+    take, read, slices = (
+        ("step", "/src/train.py", 8),
+        ("step", "/src/train.py", 9),
+        ("cell", "", 3),
+    )
+    looks.elements.update({take: 50, read: 10, slices: 20})
+    assert reads_of(looks) is None  # nothing is read: a loop over the steps of a sequence, say
+    looks.reading[read] = 10
+    assert reads_of(looks) == Place(function="step", file="/src/train.py", line=8, share=0.6)
 
 
 def test_a_call_takes_its_share_of_the_time_between_two() -> None:
