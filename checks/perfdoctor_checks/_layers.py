@@ -81,9 +81,11 @@ def long_recurrence(program: Program) -> tuple[Loop, list[Layer]] | None:
 
 def taken_by(observation: Observation, program: Program, layer: Layer) -> float:
     """The share of the device's time that a layer takes, with those that read it: by the operations
-    on its axis where that is told, else by FLOPs.
+    on its axis where that is told, and the batch is not as long by chance; else by FLOPs.
     """
-    told = observation.executable.axis_shares if observation.executable is not None else {}
+    told: dict[int, float] = {}
+    if observation.executable is not None and layer.outputs != layer.rows:
+        told = observation.executable.axis_shares
     return told.get(layer.outputs, share(program, [layer, *reading(program, [layer])]))
 
 

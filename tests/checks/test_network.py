@@ -216,6 +216,8 @@ def test_what_a_softmax_takes_is_told_by_the_operations_on_its_axis() -> None:
     assert outcome.gain is not None
     assert outcome.gain.speedup == pytest.approx(1 / (1 - 0.9 * 0.8))
     assert outcome.gain.high == pytest.approx(10.0)
+    batch_is_as_long = built(replace(head, rows=50_000), DENSE, arguments=(weights(512, 50_000),))
+    assert network.check(replace(batch_is_as_long, executable=executable, steps=busy)).kind == "ok"
 
 
 def sweeping(share: float, **table: Any) -> Observation:
