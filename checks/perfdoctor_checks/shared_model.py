@@ -90,7 +90,7 @@ def asked_beside(observation: Observation, calls: StepCalls) -> Outcome:
     function, source = calls.calls[0].function, "the probed calls"
     evidence = [
         Evidence("threads that call", calls.threads, "threads", source),
-        Evidence("calls", 1e3 / calls.time_ms, "calls/s", source),
+        Evidence("calls", 1e3 / calls.time_ms if calls.time_ms > 0 else None, "calls/s", source),
         Evidence("latency of a call", within_ms, "ms", source),
     ]
     if within_ms < calls.time_ms:
