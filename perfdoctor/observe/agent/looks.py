@@ -105,7 +105,8 @@ def reads_of(looks: Looks) -> Place | None:
     if not functions:
         return None
     place, count = functions.most_common(1)[0]
-    if reading[place] < SOME_READ * count:
+    taken = count - reading[place]
+    if reading[place] < SOME_READ * count or taken < reading[place]:  # or it waits for one result
         return None
     lines = {line: n for line, n in looks.elements.items() if line[:2] == place}
     function, file, line = max(lines, key=lambda each: lines[each])

@@ -56,6 +56,8 @@ def test_elements_that_are_taken_out_to_be_read_are_told_by_their_function() -> 
     assert reads_of(looks) is None  # nothing is read: a loop over the steps of a sequence, say
     looks.reading[read] = 10
     assert reads_of(looks) == Place(function="step", file="/src/train.py", line=8, share=0.6)
+    looks.elements[read] = looks.reading[read] = 70
+    assert reads_of(looks) is None  # a wait for what single operations compute
 
 
 def test_a_call_takes_its_share_of_the_time_between_two() -> None:
