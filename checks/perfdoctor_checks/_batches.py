@@ -1,6 +1,6 @@
 """Which axis of a step's data is the batch's."""
 
-from perfdoctor import Leaf, Observation, Program, StepCalls, needed, shared_lengths
+from perfdoctor import Leaf, Observation, Program, StepCalls, Steps, needed, shared_lengths
 
 SHOWN = 3
 """Arguments that are named at most."""
@@ -35,6 +35,17 @@ def in_common(calls: StepCalls, program: Program | None) -> tuple[list[int], str
         both = {shape[0] * shape[1] for leaf in having if len(shape := leaf.shape) > 1}
         return sorted(both), f"the first two axes of {names}, which are new in each step"
     return leading or sizes, f"axis of {names}, which are new in each step"
+
+
+def examples_a_call(steps: Steps, calls: StepCalls | None) -> int | None:
+    """As the trace tells; of a function that is called with batches of several sizes, one of which
+    was traced, as the calls were probed.
+    """
+    if steps.batch_size is None or calls is None:
+        return steps.batch_size
+    lengths, _ = in_common(calls, None)
+    is_probed = any(leaf.shape[0] == steps.batch_size for leaf in new_arrays(calls))
+    return steps.batch_size if is_probed or not lengths else lengths[0]
 
 
 def new_arrays(calls: StepCalls) -> list[Leaf]:

@@ -21,18 +21,37 @@ def from_host_again(steps: Steps, calls: StepCalls) -> list[Leaf]:
     """Arguments of a step that come from the host though they are no new data."""
     leaves = [leaf for call in calls.calls for leaf in call.leaves]
     handed = [leaf for leaf in leaves if leaf.kind == "host" and leaf.role != "new"]
-    return handed + put_back(steps, calls)
+    return [*handed, *put_back(steps, calls), *put_anew(steps, calls)]
 
 
 def put_back(steps: Steps, calls: StepCalls) -> list[Leaf]:
     """State that is put back on the device in each step, after something was done with it on the
     host: it waits for the results, or copies.
     """
-    leaves = [leaf for call in calls.calls for leaf in call.leaves]
-    found = [leaf for leaf in leaves if leaf.remade and leaf.kind == "device"]
+    found = [leaf for leaf in on_device(calls) if leaf.remade and leaf.role == "state"]
     by_operations = steps.dispatches - len(calls.calls) >= len(found)
-    on_host = steps.synchronized >= MOSTLY or steps.upload_ms >= LEAST_SHARE * steps.time_ms
+    on_host = steps.synchronized >= MOSTLY or copies(steps)
     return found if on_host and not by_operations else []
+
+
+def put_anew(steps: Steps, calls: StepCalls) -> list[Leaf]:
+    """What is put on the device in each step with the same values: where copying takes its time,
+    and these are the most of what may be copied. Else it is rather made there.
+    """
+    found = [leaf for leaf in on_device(calls) if leaf.remade and leaf.role == "constant"]
+    size = sum(leaf.bytes for leaf in found)
+    new = sum(leaf.bytes for call in calls.calls for leaf in call.leaves if leaf.role == "new")
+    return found if copies(steps) and size >= MOSTLY * (size + new) else []
+
+
+def on_device(calls: StepCalls) -> list[Leaf]:
+    """The arrays of jax among a step's arguments."""
+    return [leaf for call in calls.calls for leaf in call.leaves if leaf.kind == "device"]
+
+
+def copies(steps: Steps) -> bool:
+    """Whether copying to the device takes a part of a step."""
+    return steps.upload_ms >= LEAST_SHARE * steps.time_ms
 
 
 def ahead(observation: Observation, *, in_calls: bool) -> Fix:

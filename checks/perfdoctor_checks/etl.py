@@ -90,7 +90,7 @@ def check(observation: Observation) -> Outcome:
     bound = without_what_loads_beside(observation, steps) if workload is None else None
     if bound is not None:
         text = f"other threads and processes work for {loaded_beside_ms(observation):.1f} ms a step"
-        text = f"{text} on the cores that the step computes on"
+        text = f"{text} on the cores that the step computes on{the_busiest(observation)}"
         return hint(text, evidence, fixes, bound, sweep=True)
     return ok(f"loading takes {steps.etl_ms:.2f} ms a step, hidden behind the step", *evidence)
 
@@ -104,6 +104,12 @@ def loaded_beside_ms(observation: Observation) -> float:
         return 0.0
     of_the_step = calls.threads_cpu_ms - calls.collecting_beside_ms + calls.children_cpu_ms
     return of_the_step - sum(each.cpu_ms for each in calls.restless)
+
+
+def the_busiest(observation: Observation) -> str:
+    """Which of them takes the most."""
+    name = observation.calls.busiest_beside if observation.calls else ""
+    return f", {name} the most" if name else ""
 
 
 def without_what_loads_beside(observation: Observation, steps: Steps) -> Gain | None:

@@ -49,7 +49,7 @@ from perfdoctor import (
     on_cpu,
     spared,
 )
-from perfdoctor_checks._batches import in_common
+from perfdoctor_checks._batches import examples_a_call, in_common
 from perfdoctor_checks._limits import HANDFUL, MOSTLY, SLIGHT
 
 ID = "shared-model"
@@ -63,13 +63,14 @@ def check(observation: Observation) -> Outcome:
         return asked_beside(observation, calls)
     if steps.threads < 2:
         return not_applicable(f"one thread calls {steps.function}()")
-    evidence = facts(steps)
+    examples = examples_a_call(steps, calls)
+    evidence = facts(steps, examples)
     if max(steps.cpu_ms, steps.device_busy_ms) < MOSTLY * steps.time_ms:
         return ok(f"{steps.threads} threads share {steps.function}() and rarely meet", *evidence)
-    are_small = steps.batch_size is None or steps.batch_size <= HANDFUL
+    are_small = examples is None or examples <= HANDFUL
     if not are_small and calls is not None and calls.carries_state:
-        return ok(f"{steps.threads} threads train, {steps.batch_size} examples a call", *evidence)
-    size = f" with {steps.batch_size} examples each" if steps.batch_size else ""
+        return ok(f"{steps.threads} threads train, {examples} examples a call", *evidence)
+    size = f" with {examples} examples each" if examples else ""
     seen = f": a thread waits {steps.call_ms:.2f} ms for its turn and its answer"
     summary = f"{steps.threads} threads call {steps.function}() at once{size}"
     summary += seen if steps.call_ms > 0 else ""
@@ -135,7 +136,7 @@ def with_one_dispatch(calls: StepCalls | None, steps: Steps) -> Gain | None:
     return spared(calls.time_ms, saved_ms, saved_ms / 2, saved_ms)
 
 
-def facts(steps: Steps) -> list[Evidence]:
+def facts(steps: Steps, examples: int | None) -> list[Evidence]:
     """Calls, and what one takes for the thread and for the device."""
     trace = "trace"
     rate = 1e3 / steps.time_ms if steps.time_ms > 0 else None
@@ -145,9 +146,7 @@ def facts(steps: Steps) -> list[Evidence]:
         Evidence("latency of a call", steps.call_ms, "ms", trace),
         Evidence("device, a call", steps.device_busy_ms, "ms", trace),
         Evidence("CPU time, a call", steps.cpu_ms, "ms", "/proc/<pid>/stat"),
-        Evidence(
-            "examples a call", steps.batch_size, "examples", "leading size of the data arguments"
-        ),
+        Evidence("examples a call", examples, "examples", "leading size of the data arguments"),
     ]
 
 

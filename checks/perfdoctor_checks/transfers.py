@@ -87,7 +87,7 @@ def check(observation: Observation) -> Outcome:
     fetched = any(leaf.role == "state" for leaf in stale)
     gain = at_rest(steps, size / max(1, size + new_bytes), fetched=fetched)
     text = summary(stale, size, fetched=fetched)
-    by_hand = any(leaf.remade for leaf in stale)
+    by_hand = any(leaf.remade and leaf.role == "state" for leaf in stale)
     advice = resting(observation, fetched, by_hand=by_hand)
     return issue(text, [*evidence, *sizes(stale)], [advice], gain)
 

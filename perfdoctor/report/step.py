@@ -79,7 +79,7 @@ def notes(steps: StepSummary) -> list[tuple[str, str]]:
         text = f"replayed with made-up values for what could not be saved: {names}{more}"
         found.append((text, "dim"))
     if why := steps.get("not_replayed"):
-        found.append((f"nothing was measured on the step alone: {why}", "dim"))
+        found.append((f"no fix was measured on the step alone: {why}", "dim"))
     total = sum(steps["parts_ms"].values())
     for name, value in steps["parts_ms"].items():
         if value >= WORTH_A_LINE * total and (where := busiest(steps, name)):

@@ -67,7 +67,8 @@ class Leaf(Struct, frozen=True, kw_only=True):
     source: tuple[int, int] | None = None
     """Where state comes from: the number of a call of the step, and of its result."""
     remade: bool = False
-    """Whether the program makes it anew, outside of these calls, of what they have returned."""
+    """Whether the program makes it anew in each step, outside of these calls: state, of what they
+    have returned; a constant, of the same values."""
 
 
 class Call(Struct, frozen=True, kw_only=True):
@@ -135,6 +136,8 @@ class StepCalls(Struct, frozen=True, kw_only=True):
     """Processor time of the other Python threads."""
     children_cpu_ms: float = 0.0
     """Processor time of other processes of the program."""
+    busiest_beside: str = ""
+    """Of these threads and processes, which takes the most: its name."""
     restless: tuple[Restless, ...] = ()
     """Threads and processes, among these, that never rest."""
 

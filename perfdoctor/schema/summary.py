@@ -44,7 +44,7 @@ class StepSummary(TypedDict):
     made_up: NotRequired[list[str] | None]
     """Arguments that were replayed with made-up values."""
     not_replayed: NotRequired[str | None]
-    """Why nothing was measured on the step alone."""
+    """Why no fix was measured on the step alone."""
     failed: NotRequired[str | None]
     """How the run failed after these steps, if it did."""
     median_ms: float

@@ -159,6 +159,7 @@ def test_threads_and_processes_that_load_on_the_steps_cores_are_to_be_tried(
         threads_cpu_ms=threads_ms,
         children_cpu_ms=children_ms,
         restless=(never_rests,) if restless_ms else (),
+        busiest_beside="Thread-1 (load)",
     )
     steps = replace(seen.steps, time_ms=10.0, etl_ms=0.1, exposed_etl_ms=0.0, cpu_ms=19.0)
     script = replace(seen.target, workload=None)
@@ -166,6 +167,7 @@ def test_threads_and_processes_that_load_on_the_steps_cores_are_to_be_tried(
     assert outcome.kind == kind
     if kind == "hint":
         assert "work for 8.0 ms a step" in outcome.summary and outcome.gain is not None
+        assert outcome.summary.endswith("Thread-1 (load) the most")
 
 
 def test_where_results_are_computed_before_each_call_the_device_waits_for_all_that_is_loaded() -> (

@@ -68,6 +68,19 @@ def test_threads_that_train_on_large_batches_share_nothing() -> None:
     assert shared_model.check(replace(served(batch_size=8), calls=calls)).kind == "hint"
 
 
+def test_of_a_function_that_is_called_with_two_sizes_the_probed_one_counts() -> None:
+    obs = Leaf(argument="obs", role="new", kind="host", shape=(8, 6), dtype="float32", bytes=192)
+    call = replace(call_of(obs), before_cpu_ms=0.07, inside_cpu_ms=0.07)
+    calls = StepCalls(calls=(call,), time_ms=0.15, steps=500, threads=8)
+    seen = served(batch_size=256, threads=8, time_ms=0.15, cpu_ms=0.3, device_busy_ms=0.0)
+    seen = replace(seen, calls=calls)
+    outcome = shared_model.check(seen)
+    assert outcome.kind == "issue" and "with 8 examples each" in outcome.summary
+    one = replace(call, leaves=(replace(obs, shape=(256, 6)),))
+    large = shared_model.check(replace(seen, calls=replace(calls, calls=(one,))))
+    assert large.kind == "hint" and "with 256 examples each" in large.summary
+
+
 def asked(inside_ms: float, role: Literal["new", "state"] = "new") -> Observation:
     """As if one thread trained, and 16 asked another function for 12 examples each."""
     leaf = Leaf(argument="obs", role=role, kind="host", shape=(12, 6), dtype="float32", bytes=288)

@@ -227,6 +227,29 @@ def test_a_state_that_numpy_changes_and_that_is_handed_over_is_advised_to_stay_t
     assert change is not None and change.is_bound and change.step["handling"] == 0
 
 
+ANEW = replace(leaf("table", "constant", "device", 20 * MIB), remade=True)
+
+
+def test_finds_a_constant_that_is_put_on_the_device_anew() -> None:
+    seen = probed(ANEW, INDEX)
+    outcome = transfers.check(seen)
+    assert outcome.kind == "issue"
+    assert_sound(outcome, seen)
+    assert "20.0 MiB that are no new data come from the host in each step: table" in outcome.summary
+    change = outcome.fixes[0].change
+    assert change is not None and not change.is_bound and change.step == {"resident": "state"}
+
+
+@pytest.mark.parametrize("changed", [{"upload_ms": 0.0}, {"upload_ms": 0.0, "waiting_steps": 1.0}])
+def test_a_constant_that_is_made_on_the_device_is_none(changed: dict[str, float]) -> None:
+    assert transfers.check(probed(ANEW, INDEX, **changed)).kind != "issue"
+
+
+def test_where_new_data_are_larger_than_a_constant_they_may_be_what_is_copied() -> None:
+    batch = leaf("batch", "new", "device", 21 * MIB)
+    assert transfers.check(probed(ANEW, batch)).kind != "issue"
+
+
 def test_of_a_run_that_was_not_traced_nothing_is_told_of_its_trace() -> None:
     seen = probed(INDEX, is_traced=False, uploads=0.0, upload_ms=0.0)
     outcome = transfers.check(seen)

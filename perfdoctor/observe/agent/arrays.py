@@ -11,6 +11,8 @@ Look = tuple[tuple[int, ...], str]
 """Shape and type."""
 SAMPLED_BYTES = 4096
 """Bytes of a host array that are compared: a program may fill it anew."""
+COMPARED_BYTES = 2**20
+"""From which size on arrays of jax are compared: that is what copies count from."""
 
 
 def copied(jax: Any, array: Any) -> Any:
@@ -39,6 +41,15 @@ def contents(leaf: Any) -> int:
     """A checksum of some values of a host array, which may be filled anew; 0 for all others."""
     numpy = sys.modules.get("numpy")
     return checksum(leaf) if numpy is not None and isinstance(leaf, numpy.ndarray) else 0
+
+
+def contents_on_device(jax: Any, leaf: Any) -> int:
+    """A checksum of some values of a large array of jax in the host's memory, which a program may
+    make in each step of the same values; waits until it is computed. 0 for all others.
+    """
+    if getattr(leaf, "nbytes", 0) < COMPARED_BYTES or not lies_in_host_memory(jax, leaf):
+        return 0
+    return checksum(leaf) if len(leaf.devices()) == 1 and not leaf.is_deleted() else 0
 
 
 def checksum(array: Any) -> int:

@@ -14,7 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from perfdoctor.injection.calls import OWN_FILES, Function
-from perfdoctor.observe.agent.arrays import Look, address, checksum, contents, shape_of
+from perfdoctor.observe.agent.arrays import (
+    Look,
+    address,
+    checksum,
+    contents,
+    contents_on_device,
+    shape_of,
+)
 from perfdoctor.observe.agent.compilation import callers
 from perfdoctor.observe.agent.form import Form, dynamic, form_of
 from perfdoctor.schema.recording import Frame
@@ -41,8 +48,9 @@ class Token(NamedTuple):
     """The same number for one object, and for all that wrap the same buffer; -1: a Python
     number."""
     contents: Hashable
-    """The value of a Python number; a checksum of a host array, which a program may fill anew, and
-    of a result that may be fetched and handed over again; else 0."""
+    """The value of a Python number; a checksum of a host array, which a program may fill anew, of a
+    large array that no call has returned, which it may make anew of the same values, and of a
+    result that may be fetched and handed over again; else 0."""
 
 
 @dataclass(slots=True)
@@ -83,7 +91,7 @@ class Prober:
     failure: str | None = None
 
     def __post_init__(self) -> None:
-        self._known: dict[int, tuple[Any, int]] = {}
+        self._known: dict[int, tuple[Any, Token]] = {}
         self._alike: dict[Hashable, deque[tuple[Any, int]]] = {}
         self._last: dict[int, Any] = {}
         self._fetches = 0
@@ -96,13 +104,13 @@ class Prober:
         probed = None
         try:
             if not self.done.is_set() and not is_tracing():
+                thread, ready = threading.get_ident(), None
+                if thread not in self._last or self._last[thread] is not None:
+                    ready = is_ready(self._last.get(thread))
                 leaves = self._leaves(function, args, kwargs)
                 inputs = tuple(self._token(leaf, may_share=True) for leaf in leaves)
-                thread = threading.get_ident()
                 size = elements_in(leaves)
-                probed = Probed(function, thread, begin_ns, begin_cpu_ns, inputs, size)
-                if thread not in self._last or self._last[thread] is not None:
-                    probed.ready = is_ready(self._last.get(thread))
+                probed = Probed(function, thread, begin_ns, begin_cpu_ns, inputs, size, ready=ready)
         except Exception as error:
             self._fail(error)
         called_cpu_ns = time.thread_time_ns()
@@ -167,14 +175,15 @@ class Prober:
         """
         known = self._known.get(id(leaf))
         if known is not None and known[0]() is leaf:
-            return Token(known[1], contents(leaf))
+            return known[1]._replace(contents=contents(leaf) or known[1].contents)
         try:
             reference = weakref.ref(leaf)
         except TypeError:
             return Token(-1, (type(leaf).__name__, repr(leaf)))
         number = self._number_of_buffer(leaf, reference, may_share=may_share)
-        self._known[id(leaf)] = reference, number
-        return Token(number, contents(leaf))
+        values = contents(leaf) or (contents_on_device(self.jax, leaf) if may_share else 0)
+        self._known[id(leaf)] = reference, Token(number, values)
+        return Token(number, values)
 
     def _fetched(self, results: list[Any]) -> list[int]:
         """The contents of those which look like host arrays that the program hands over: it may

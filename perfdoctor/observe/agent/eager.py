@@ -25,6 +25,7 @@ from perfdoctor.observe.agent.looks import (
     Looks,
     eager_of,
     outermost_first,
+    reads_of,
     short_steps_of,
     steps_of,
 )
@@ -137,9 +138,10 @@ class EagerWatch:
             before = readings()
             timed = self._looks(gap_s, TIMING_S, LONGEST_S)
             after = readings()
+            reads = reads_of(looks, timed)
             for code in codes:
                 is_timed = timed.anew[code] >= FEWEST_CALLS
-                eager = eager_of(code, timed if is_timed else looks)
+                eager = replace(eager_of(code, timed if is_timed else looks), reads=reads)
                 if is_timed:
                     beside = work_beside(before, after, self._main, {self._main}, timed.anew[code])
                     eager = with_work_beside(eager, beside)

@@ -4,23 +4,22 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import fmean, median
+
+from msgspec.structs import replace
 
 from perfdoctor.observe.agent.callers import by_caller, jitted_anew, key_of
 from perfdoctor.observe.agent.calls import Probed, Prober, Token
 from perfdoctor.observe.agent.form import Form
+from perfdoctor.observe.agent.gaps import mean_ms, usual_gaps, without_outliers
 from perfdoctor.observe.agent.periods import instances_of, period_of, repeats
 from perfdoctor.observe.agent.remade import with_remade
-from perfdoctor.observe.agent.span import FEWEST_STEPS, OUTLYING, Span, span_of
+from perfdoctor.observe.agent.span import FEWEST_STEPS, Span, span_of
 from perfdoctor.observe.agent.timing import Timer
 from perfdoctor.schema.calls import Call, Leaf, Role
 
 SELDOM = 0.25
 """How often a function is called at most that is called now and then, by the one called the most
 often: what is done in every second or third step is a part of it."""
-TRIM = 0.2
-"""The share of the gaps between calls that is left out at each end, as in all that perfdoctor
-times."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +131,9 @@ def call_of(
         if states and form.kinds[index] == "host":  # of few calls it is known what they returned
             seen = states
         role, source = Counter(seen).most_common(1)[0][0] if seen else ("new", None)
-        leaves.append(leaf_of(form, index, role, source))
+        leaf = leaf_of(form, index, role, source)
+        is_anew = role == "constant" and leaf.kind == "device" and are_others(main, places, index)
+        leaves.append(replace(leaf, remade=is_anew))
     fair = usual_gaps([(main[place - 1], main[place]) for place in places if place > 0])
     return Call(
         function=main[places[-1]].function.name,
@@ -144,37 +145,17 @@ def call_of(
     )
 
 
+def are_others(main: Sequence[Probed], places: Sequence[int], index: int) -> bool:
+    """Whether an argument is mostly another array than in the step before."""
+    numbers = [main[place].inputs[index].number for place in places]
+    return sum(a != b for a, b in pairwise(numbers)) > len(numbers) / 2
+
+
 def usual_size(sizes: Sequence[int]) -> int:
     """Of batches whose size differs, one that most of them would fit in; of all that are alike but
     the last of an epoch, those.
     """
     return sorted(sizes)[len(sizes) * 3 // 4]
-
-
-def usual_gaps(gaps: Sequence[tuple[Probed, Probed]]) -> list[tuple[Probed, Probed]]:
-    """The gaps between two calls that hold nothing special, without the longest and the shortest: a
-    thread that waits for a core, or a log, makes few of them long.
-    """
-
-    def length_ns(gap: tuple[Probed, Probed]) -> int:
-        return gap[1].begin_ns - gap[0].end_ns
-
-    ordered = sorted(gaps, key=length_ns)
-    usual = length_ns(ordered[len(ordered) // 2]) if ordered else 0
-    fair = [gap for gap in ordered if length_ns(gap) <= max(OUTLYING * usual, usual + 1e6)]
-    cut = int(TRIM * len(fair))
-    return fair[cut : len(fair) - cut]
-
-
-def without_outliers(values_ns: Sequence[int]) -> list[int]:
-    """Without what is far above the median: some of the calls may compile."""
-    most_ns = OUTLYING * median(values_ns)
-    return [each for each in values_ns if each <= most_ns]
-
-
-def mean_ms(values_ns: Sequence[float]) -> float:
-    """0 of none."""
-    return max(0.0, fmean(values_ns) / 1e6) if values_ns else 0.0
 
 
 def sources_of(main: Sequence[Probed]) -> dict[int, tuple[int, int]]:

@@ -20,7 +20,7 @@ from perfdoctor.observe.agent.patience import Patience
 from perfdoctor.observe.agent.roles import Probe, step_of
 from perfdoctor.observe.agent.silence import Context
 from perfdoctor.observe.agent.span import Span, span_of
-from perfdoctor.observe.agent.standstill import at_standstill
+from perfdoctor.observe.agent.standstill import at_standstill, name_of
 from perfdoctor.observe.agent.telling import (
     TimedSteps,
     compiled,
@@ -222,7 +222,9 @@ class StepWatch:
             return
         who, step_ms = self._workers, self.calls.time_ms
         found = at_standstill(self._jax, self.hearing, self._patience.wait_for, who, step_ms)
-        self.calls = replace(self.calls, restless=found)
+        busiest = max(who, key=lambda each: each.cpu_ms, default=None)
+        name = name_of(busiest) if busiest is not None else ""
+        self.calls = replace(self.calls, restless=found, busiest_beside=name)
 
     def keep(self) -> None:
         """Write what was captured and could not be written yet; waits until it is computed."""

@@ -61,9 +61,10 @@ class SavedValues:
         """An argument of the call at this place of the step, with its values where they are needed
         and there is room for them. `aval`: as jax traces it.
         """
+        is_put_back = leaf.remade and leaf.role == "constant"
         saved = SavedLeaf(
             role=leaf.role,
-            kind=leaf.kind,
+            kind="host" if is_put_back else leaf.kind,
             source=leaf.source,
             shape=(),
             dtype=type(value).__name__,

@@ -1,4 +1,4 @@
-"""State that a program makes anew of what its calls return."""
+"""What a program makes anew in each step: state, and constants."""
 
 from collections.abc import Callable
 from typing import Any
@@ -98,3 +98,40 @@ def test_results_that_another_call_takes_are_no_state_of_this_one() -> None:
     found = roles(program, STEPS)
     assert (found["q"], found["x"]) == ("state", "new")
     assert not any(leaf.remade for leaf in leaves(program, STEPS).values())
+
+
+@pytest.mark.parametrize("put", [jnp.array, jax.device_put])
+@pytest.mark.parametrize("is_same", [True, False])
+def test_a_large_array_that_is_made_anew_of_the_same_values_is_a_constant(
+    put: Callable[[Any], Any], is_same: bool
+) -> None:
+    def program(made: Any) -> Any:
+        step = made.jit(lambda p, table, x: p + table[0] * x.sum())
+        p, random = jnp.zeros(4), np.random.default_rng(0)
+        table = random.standard_normal((2**17, 4), np.float32)
+        while True:
+            table = table if is_same else table + 1
+            p = step(p, put(table), batch(random))
+            yield
+
+    found = leaves(program, STEPS)
+    assert {name: leaf.role for name, leaf in found.items()} == {
+        "p": "state",
+        "table": "constant" if is_same else "new",
+        "x": "new",
+    }
+    assert {name for name, leaf in found.items() if leaf.remade} == (
+        {"table"} if is_same else set()
+    )
+
+
+def test_a_large_array_that_stays_is_a_constant_that_nobody_makes() -> None:
+    def program(made: Any) -> Any:
+        step = made.jit(lambda p, table, x: p + table[0] * x.sum())
+        p, table, random = jnp.zeros(4), jnp.ones((2**17, 4)), np.random.default_rng(0)
+        while True:
+            p = step(p, table, batch(random))
+            yield
+
+    found = leaves(program, STEPS)["table"]
+    assert (found.role, found.remade) == ("constant", False)

@@ -159,3 +159,24 @@ def test_what_lies_on_an_accelerator_is_fetched_and_takes_none_of_its_memory(
     monkeypatch.setattr(values, "copied", lambda jax, array: pytest.fail("a copy"))
     manifest = saved(training, tmp_path)
     assert all((tmp_path / leaf.file).exists() for leaf in manifest.calls[0].leaves if leaf.file)
+
+
+def test_a_constant_that_is_put_on_the_device_anew_comes_from_the_host(tmp_path: Path) -> None:
+    table = np.ones((2**18, 2), np.float32)
+
+    def program(made: Any) -> Any:
+        step = made.jit(lambda p, table, fixed: p + table[0].sum() + fixed)
+        p, fixed = jnp.zeros(SHAPE), jnp.ones(SHAPE)
+        while True:
+            p = step(p, jnp.array(table), fixed)
+            yield
+
+    (call,) = saved(program, tmp_path).calls
+    _, anew, fixed = call.leaves
+    assert (anew.role, anew.kind, fixed.role, fixed.kind) == (
+        "constant",
+        "host",
+        "constant",
+        "device",
+    )
+    assert np.array_equal(value(tmp_path, anew), table)
