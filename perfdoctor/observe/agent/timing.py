@@ -105,16 +105,26 @@ class Timer:
 
     def end(self) -> bool:
         """End with what was called by now, all of which is computed; whether that is enough."""
-        told = [each for each in self._marks if each.computed_ns]
-        if len(told) < 2:  # the program has called ahead of what was computed
+        if not self._are_enough_told():  # the program has called ahead of what was computed
             self.look()
-            told = [each for each in self._marks if each.computed_ns]
-        if len(told) < 2:
+        if not self._are_enough_told():
             return False
-        first, last = told[0], told[-1]
+        first, last = self._told()
         self.begin_ns, self.end_ns = first.computed_ns, last.computed_ns
         self.calls = self.calls[first.calls : last.calls]
-        return len(self.calls) >= LEAST_CALLS
+        return True
+
+    def _told(self) -> tuple[Mark, Mark]:
+        """The first and the last mark of which it is known when it was computed."""
+        told = [each for each in self._marks if each.computed_ns]
+        return told[0], told[-1]
+
+    def _are_enough_told(self) -> bool:
+        """Whether there are such marks, and enough calls between them."""
+        if not any(each.computed_ns for each in self._marks):
+            return False
+        first, last = self._told()
+        return last.calls - first.calls >= LEAST_CALLS
 
     def _note(self, mark: Mark) -> None:
         if self._first is None:

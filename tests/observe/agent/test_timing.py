@@ -193,3 +193,26 @@ def test_a_timer_that_is_ended_tells_what_was_computed(monkeypatch: pytest.Monke
     assert timer.end()
     assert 4 <= len(timer.calls) <= 100
     assert timer.end_ns >= timer.begin_ns > 0
+
+
+def test_what_is_computed_late_counts_where_else_too_few_calls_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On busy cores copies are late; a short program has ended by then."""
+    copies: list[Later] = []
+
+    def copy(_: Any, __: Any) -> Later:
+        copies.append(Later())
+        copies[-1].is_computed = len(copies) <= 2
+        return copies[-1]
+
+    monkeypatch.setattr(timing, "MARK_S", 0.0)
+    monkeypatch.setattr(timing, "copy_of_smallest", copy)
+    timer = Timer(jax, 1e6)
+    for _ in range(20):
+        timer(returns(), (), {})
+    assert not timer.end()
+    for late in copies:
+        late.is_computed = True
+    assert timer.end()
+    assert len(timer.calls) == 19
