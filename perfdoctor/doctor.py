@@ -134,7 +134,7 @@ def replayed(
     Of a step that is dispatched operation by operation, what it takes as one program.
     """
     eager, alone, why = observation.eager, None, None
-    ways = [replay.whole(observation)]
+    ways: list[Way | None] = [*replay.whole(observation)]
     try:
         if eager is not None and eager.is_step:
             alone = replay.told_of_whole(eager, deadline)

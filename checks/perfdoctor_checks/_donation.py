@@ -2,7 +2,7 @@
 
 import re
 
-from perfdoctor import Argument, Change, Fix, Observation, Program, bytes_of
+from perfdoctor import Argument, Change, Fix, Leaf, Observation, Program, bytes_of
 from perfdoctor_checks._allocators import Reason
 from perfdoctor_checks._limits import FEWEST_OPERATIONS, MIB
 
@@ -12,6 +12,36 @@ UNUSABLE = "donated buffers were not usable"  # a warning of jax
 
 def not_donated(observation: Observation) -> list[Reason]:
     """A state of some size that the step may not overwrite."""
+    return of_the_program(observation) or of_several_calls(observation)
+
+
+def of_several_calls(observation: Observation) -> list[Reason]:
+    """Of a step of several calls: what one of them replaces itself, if it donates nothing."""
+    calls = observation.calls.calls if observation.calls is not None else ()
+    kept = {
+        call.function: sum(leaf.bytes for leaf in call.leaves if is_replaced(leaf, place))
+        for place, call in enumerate(calls)
+        if not any(leaf.donated for leaf in call.leaves)
+    }
+    function = max(kept, key=kept.__getitem__, default="")
+    if len(calls) < 2 or not function or kept[function] < MIB:
+        return []
+    size = f"{kept[function] / MIB:.1f} MiB"
+    fix = Fix(
+        summary=f"let {function}() overwrite the state that it replaces; saves {size}",
+        how=f"jax.jit({function}, donate_argnums=0)  # and rebind: state = {function}(state, …)",
+        change=Change(step={"donated": True}),
+    )
+    return [(f"{size} of state are not donated to {function}(), which holds them twice", fix)]
+
+
+def is_replaced(leaf: Leaf, place: int) -> bool:
+    """Whether the call at this place of a step takes what it has returned in the step before."""
+    return leaf.kind == "device" and leaf.source is not None and leaf.source[0] == place
+
+
+def of_the_program(observation: Observation) -> list[Reason]:
+    """Of the function that was traced."""
     program, executable = observation.program, observation.executable
     if program is None or (executable is not None and executable.alias_bytes > 0):
         return []

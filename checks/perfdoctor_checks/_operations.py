@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from perfdoctor import Compile, Steps
-from perfdoctor_checks._limits import FUSED, GOES_ON_S, HANDFUL, MOSTLY, SLIGHT
+from perfdoctor import Change, Compile, Observation, Scalar, Steps, place
+from perfdoctor_checks._limits import FUSED, GOES_ON_S, HANDFUL, LEAST_SHARE, MOSTLY, SLIGHT
 
 NAMES = """
 abs add argmax argmin argsort bernoulli bitwise_and broadcast_in_dim broadcast_to cholesky clip
@@ -49,6 +49,33 @@ def saved_by_fusion_ms(steps: Steps) -> float:
         for name, each_ms in steps.work_ms.items()
         if is_operation(name)
     )
+
+
+def as_a_whole(observation: Observation) -> Change:
+    """The function that dispatches its operations as one program, beside what others compute."""
+    others = share_of_others(observation)
+    step: dict[str, Scalar] = {"jitted": "whole"}
+    if others >= LEAST_SHARE:
+        step["others"] = round(others, 3)
+    return Change(step=step)
+
+
+def share_of_others(observation: Observation) -> float:
+    """The share of a step that the device computes in jitted functions which are called outside of
+    the one that dispatches its operations: they are left to compute when that is jitted.
+    """
+    steps, eager = observation.steps, observation.eager
+    if steps is None or eager is None or not eager.is_saved or steps.time_ms <= 0:
+        return 0.0
+    taken_ms = steps.work_ms or {n: w * steps.device_busy_ms for n, w in steps.work.items()}
+    names = [n for n in taken_ms if not is_operation(n) and n not in eager.holds]
+    return min(1.0, sum(taken_ms[name] for name in names) / steps.time_ms)
+
+
+def where(steps: Steps) -> str:
+    """The line that is seen most between the calls."""
+    shown = [f"{each.function}() ({place(each.file, each.line)})" for each in steps.other_places]
+    return f", most in {shown[0]}" if shown else ""
 
 
 def loose(steps: Steps) -> float:

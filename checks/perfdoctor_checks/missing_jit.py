@@ -20,7 +20,9 @@ the work, as an actor's policy; where the device hardly waits for the calls, not
 is dispatched to read results one by one is a matter of host-sync.
 
 What it gains is measured where it can be: the function whose calls dispatch the operations is known
-from the main thread's stack, and is run as one program after the script has ended.
+from the main thread's stack, and is run as one program after the script has ended. What the device
+computes in other jitted functions is left to do: where it is a part of the step, the gain is an
+estimate.
 
 JAX's own control flow (`jax.lax.scan`, `while_loop`, `cond`) is compiled at each call outside of
 `jit` whose body is made anew. Where that goes on while the program trains, the compilations are
@@ -59,6 +61,7 @@ from perfdoctor import (
 )
 from perfdoctor_checks._limits import HANDFUL, LEAST_SHARE, MOSTLY, SLIGHT
 from perfdoctor_checks._operations import (
+    as_a_whole,
     compiled_again,
     dispatching_ms,
     loose,
@@ -66,6 +69,7 @@ from perfdoctor_checks._operations import (
     reads_one_by_one,
     saved_by_fusion_ms,
     unfused,
+    where,
 )
 
 ID = "missing-jit"
@@ -162,12 +166,6 @@ def jitted(steps: Steps) -> Gain:
     return spared(steps.time_ms, lost_between_ms(steps), dispatching_ms(steps) / 2, most_ms)
 
 
-def where(steps: Steps) -> str:
-    """The line that is seen most between the calls."""
-    shown = [f"{each.function}() ({place(each.file, each.line)})" for each in steps.other_places]
-    return f", most in {shown[0]}" if shown else ""
-
-
 def facts(steps: Steps) -> list[Evidence]:
     """What the finding rests on."""
     return [
@@ -195,6 +193,6 @@ def fix(observation: Observation) -> Fix:
     return Fix(
         summary="jit the whole step: loss, gradients and update in one function",
         how=f"@jax.jit  # above `def {name}(…)`{where}; equinox: @eqx.filter_jit, flax: @nnx.jit",
-        change=Change(step={"jitted": "whole"}) if workload is None else None,
+        change=as_a_whole(observation) if workload is None else None,
         changes_results="numerics",
     )

@@ -25,7 +25,7 @@ from perfdoctor.replay.slices import (
     a_step_ms,
     slice_s,
 )
-from perfdoctor.replay.whole import told_of_whole, way_of_whole
+from perfdoctor.replay.whole import told_of_whole, ways_of_whole
 from perfdoctor.schema.calls import Alone, Eager
 from perfdoctor.schema.capture import (
     AS_IT_IS,
@@ -83,9 +83,9 @@ class Replay:
     def __exit__(self, *why: object) -> None:
         self._process.close()
 
-    def whole(self, observation: Observation) -> Way | None:
+    def whole(self, observation: Observation) -> list[Way]:
         """How it is measured what jitting the function gains that dispatches its operations."""
-        return way_of_whole(observation.eager, self._whole)
+        return ways_of_whole(observation.eager, self._whole)
 
     def told_of_whole(self, eager: Eager, until: float) -> Alone:
         """What the function that dispatches its operations takes as one program; WorkerEnded."""

@@ -54,7 +54,7 @@ class Step:
     def __init__(self, folder: Path, capture: Capture, conditions: Conditions) -> None:
         self._folder, self._capture, self._conditions = folder, capture, conditions
         self._mesh = mesh_of(capture)
-        self.calls = [self._ready(call) for call in capture.calls]
+        self.calls = [self._ready(call, place) for place, call in enumerate(capture.calls)]
 
     def first(self) -> Outputs:
         """What each call is to find as the results of the step before: the captured state."""
@@ -73,7 +73,7 @@ class Step:
             EXPORTED[file] = jax.export.deserialize(bytearray(file.read_bytes()))
         return EXPORTED[file]
 
-    def _ready(self, call: SavedCall) -> ReadyCall:
+    def _ready(self, call: SavedCall, own_place: int) -> ReadyCall:
         exported = self._exported(call)
         state = {n: leaf.source for n, leaf in enumerate(call.leaves) if leaf.source is not None}
         fixed = [n for n in range(len(call.leaves)) if n not in state]
@@ -84,7 +84,7 @@ class Step:
             size += self._capture.calls[place].results
         where = {n: begins[place] + index for n, (place, index) in state.items()}
         where |= {n: size + position for position, n in enumerate(fixed)}
-        donated = self._donated(call, list(state))
+        donated = self._donated(call, own_place)
 
         def flat(*arguments: Any) -> tuple[Any, ...]:
             return tuple(exported.call(*arguments))
@@ -107,11 +107,16 @@ class Step:
             ),
         )
 
-    def _donated(self, call: SavedCall, state: Sequence[int]) -> set[int]:
-        """The leaves whose buffers may be written to; of the rest, values are used again."""
-        if self._conditions.donated is None:
-            return {n for n in state if call.donated[n]}
-        return set(state) if self._conditions.donated else set()
+    def _donated(self, call: SavedCall, place: int) -> set[int]:
+        """The leaves whose buffers may be written to; of the rest, values are used again. What the
+        call replaces itself may be donated; what another call of the step does, it takes later.
+        """
+        if self._conditions.donated is False:
+            return set()
+        sources = [leaf.source for leaf in call.leaves]
+        replaced = {n for n, source in enumerate(sources) if source and source[0] == place}
+        asked = {n for n, source in enumerate(sources) if source and call.donated[n]}
+        return asked | replaced if self._conditions.donated else asked
 
     def _argument(self, leaf: SavedLeaf, aval: Any) -> Any:
         """A value that is passed in each step: where the script has it, or on the device."""

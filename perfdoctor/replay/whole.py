@@ -16,13 +16,16 @@ Started = Callable[[], ReplayProcess]
 """Starts a process that runs the program."""
 
 
-def way_of_whole(eager: Eager | None, started: Started) -> Way | None:
-    """How it is measured what jitting the function as a whole gains; None if there is none, or it
+def ways_of_whole(eager: Eager | None, started: Started) -> list[Way]:
+    """How it is measured what jitting the function as a whole gains; none if there is none, or it
     could not be saved. What the main thread does beside its calls it does then while the device
     computes; others work beside it as before.
+
+    What the device computes in other jitted functions is left to do, too: its part of a step is
+    known from the timeline only, so that the gain is an estimate.
     """
     if eager is None or not eager.is_saved:
-        return None
+        return []
     took_ms = eager.call_ms / eager.share
     conditions = Conditions(
         spin_ms=(took_ms - eager.call_ms,),
@@ -30,16 +33,34 @@ def way_of_whole(eager: Eager | None, started: Started) -> Way | None:
         children_ms=eager.children_cpu_ms,
     )
 
-    def play(_: Change, until: float) -> list[float]:
+    def play(change: Change, until: float) -> list[float]:
+        others_ms = others_of(change) * took_ms
         with started() as process:
             seconds = slice_s(process.run(conditions, SLICE_S, until))
             ratios: list[float] = []
             while not enough(ratios, until):
                 jitted_ms = a_step_ms(process.run(conditions, seconds, until))
+                if others_ms > 0:
+                    alone_ms = a_step_ms(process.run(Conditions(), seconds, until))
+                    jitted_ms = max(jitted_ms, alone_ms + others_ms)
                 ratios.append(math.log(took_ms / jitted_ms))
         return ratios
 
-    return Way(play, lambda change: "jitted" in change.step, "replayed", None, pair_s=PAIR_S)
+    def is_all(change: Change) -> bool:
+        return "jitted" in change.step and not others_of(change)
+
+    def is_beside_others(change: Change) -> bool:
+        return "jitted" in change.step and others_of(change) > 0
+
+    return [
+        Way(play, is_all, "replayed", None, pair_s=PAIR_S),
+        Way(play, is_beside_others, "estimated", None, pair_s=PAIR_S),
+    ]
+
+
+def others_of(change: Change) -> float:
+    """The share of a step that the device computes in other jitted functions."""
+    return float(change.step.get("others") or 0.0)
 
 
 def told_of_whole(eager: Eager, started: Started, until: float) -> Alone:

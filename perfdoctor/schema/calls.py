@@ -190,6 +190,8 @@ class Eager(Struct, frozen=True, kw_only=True):
     reads: Place | None = None
     """Where arrays of jax are read element by element, and the share of the main thread's time that
     takes."""
+    holds: tuple[str, ...] = ()
+    """Jitted functions that it calls, if it was saved."""
     is_saved: bool = False
     """Whether `jax.jit` takes it as a whole, and it was saved."""
     why_not: str = ""

@@ -37,7 +37,8 @@ class Change(Struct, frozen=True, kw_only=True, omit_defaults=True):
     (share of the steps), `resident` ("state", "ahead", "all"), `donated`, `collecting` (0),
     `restless` (0), `handling` (0: the host does nothing but load), `compiled` ("once"), `program`
     ("float32", "inexact", "no-callbacks", "together", "batch-8-to-32", "copies-16"), `jitted`
-    ("whole": the function that dispatches its operations as one program)."""
+    ("whole": the function that dispatches its operations as one program), `others` (with it: the
+    share of the step that the device computes in other jitted functions)."""
     is_bound: bool = False
     """Whether it shows what can be gained at most, and how is still to be worked out."""
     speeds_up: Speeds = "steps"

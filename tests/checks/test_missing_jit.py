@@ -236,3 +236,26 @@ def test_with_steps_only_what_is_compiled_beside_them_counts(began_s: float, kin
     assert steps is not None
     seen = replace(compiling("scan", 40), steps=replace(steps, began_s=began_s, window_s=4.0))
     assert missing_jit.check(seen).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("holds", "work_ms", "others"),
+    [
+        ((), {"gradients": 4.0, "add": 2.0}, 0.4),
+        (("gradients",), {"gradients": 4.0, "add": 2.0}, None),
+        ((), {"gradients": 0.2, "add": 2.0}, None),
+        ((), {}, 0.5),
+    ],
+)
+def test_what_other_jitted_functions_compute_is_left_when_one_is_jitted(
+    holds: tuple[str, ...], work_ms: dict[str, float], others: float | None
+) -> None:
+    eager = Eager(
+        function="fit", file="t.py", line=9, call_ms=9.0, share=0.9, holds=holds, is_saved=True
+    )
+    work = {"gradients": 0.625, "add": 0.375}
+    busy = {"device_busy_ms": 8.0, "exposed_dispatch_ms": 2.0, "exposed_other_ms": 0.0}
+    seen = replace(dispatching(300, work=work, work_ms=work_ms, **busy), eager=eager)
+    change = missing_jit.check(seen).fixes[0].change
+    assert change is not None
+    assert change.step == {"jitted": "whole"} | ({"others": others} if others else {})

@@ -228,3 +228,29 @@ def test_finds_it_in_the_recorded_run() -> None:
     outcome = workspaces.check(seen)
     assert_sound(outcome, seen)
     assert "MALLOC_MMAP_THRESHOLD_" in outcome.summary
+
+
+@pytest.mark.parametrize(
+    ("source", "donated", "kind"),
+    [((1, 0), False, "hint"), ((1, 0), True, "ok"), ((0, 0), False, "ok"), (None, False, "ok")],
+)
+def test_of_a_step_of_several_calls_each_may_overwrite_what_it_replaces(
+    source: tuple[int, int] | None, donated: bool, kind: str
+) -> None:
+    store = Leaf(
+        argument="store",
+        role="state",
+        kind="device",
+        shape=(MIB,),
+        dtype="float32",
+        bytes=4 * MIB,
+        donated=donated,
+        source=source,
+    )
+    calls = (call_of(function="gradients"), call_of(store, function="remember"))
+    seen = replace(with_state(MIB, donate=True), calls=StepCalls(calls=calls, time_ms=1.0, steps=9))
+    outcome = workspaces.check(seen)
+    assert outcome.kind == kind
+    if kind == "hint":
+        assert outcome.summary.startswith("4.0 MiB of state are not donated to remember()")
+        assert outcome.fixes[0].change == Change(step={"donated": True})

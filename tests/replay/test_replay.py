@@ -303,17 +303,31 @@ def test_a_function_as_one_program_is_measured_beside_the_rest(
 ) -> None:
     seen = saved_whole(tmp_path, call_ms=80.0, share=0.8)
     with replay_of(groups, tmp_path) as replay:
-        found, [way] = replayed(seen, replay, soon())
+        found, [way, estimate] = replayed(seen, replay, soon())
         assert found.alone is not None and found.alone.observed_ms == 80.0
         change = Change(step={"jitted": "whole"})
         assert way.can(change) and not way.can(Change(step={"waits": 0.0}))
+        assert way.basis == "replayed" and not estimate.can(change)
         ratios = way.play(change, soon())
     # of 100 ms a step the 20 that the host does besides are left, and a little; on a machine that
     # is busy, more
     assert all(each <= math.log(5.0) for each in ratios) and max(ratios) > 0
 
 
+def test_what_others_compute_is_left_when_a_function_becomes_one_program(
+    groups: ProcessGroups, tmp_path: Path
+) -> None:
+    seen = saved_whole(tmp_path, call_ms=90.0, share=0.9)
+    with replay_of(groups, tmp_path) as replay:
+        _, [way, estimate] = replayed(seen, replay, soon())
+        change = Change(step={"jitted": "whole", "others": 0.5})
+        assert estimate.can(change) and not way.can(change)
+        assert estimate.basis == "estimated"
+        ratios = estimate.play(change, soon())
+    assert all(0 < each <= math.log(2.0) for each in ratios)  # of 100 ms, 50 are left at least
+
+
 def test_one_that_was_not_saved_is_not_measured(groups: ProcessGroups, tmp_path: Path) -> None:
     eager = Eager(function="f", file="t.py", line=1, call_ms=9.0, share=0.9, why_not="it prints")
     with replay_of(groups, tmp_path) as replay:
-        assert replay.whole(msgspec.structs.replace(observed(), eager=eager)) is None
+        assert replay.whole(msgspec.structs.replace(observed(), eager=eager)) == []

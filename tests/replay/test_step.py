@@ -50,6 +50,11 @@ def assert_same(found: list[list[Any]], expected: list[list[Any]]) -> None:
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
+def test_what_another_call_takes_later_is_not_donated(tmp_path: Path) -> None:
+    found = captured(two_functions, tmp_path)
+    assert_same(replayed(found, donated=True), found.results)
+
+
 def test_a_step_has_a_bit_of_everything(trained: Captured) -> None:
     roles = {name: (leaf.role, leaf.kind) for name, leaf in trained.leaves.items()}
     assert roles == {

@@ -6,8 +6,9 @@ from typing import Any
 from perfdoctor.observe.agent.memory import MemoryWatch
 
 MEMORY_SAMPLES, MEMORY_EVERY_S = 10, 0.2
-"""Over a long window; in a short one fewer, so that each holds several looks. A window that ends
-after `SHORTEST_S` has four, as many as it takes to tell a leak."""
+"""Over a long window; in a short one fewer, so that each holds several looks."""
+FEWEST_SAMPLES = 4
+"""As many as it takes to tell a leak."""
 LOOK_SHARE, MEMORY_LOOK_S = 0.01, 0.02
 """The share of the time that looks at memory may take, and the seconds between two of them at
 least. Counting an array takes some microseconds."""
@@ -23,6 +24,11 @@ class MemoryLooks:
             window_ns // MEMORY_SAMPLES, round(MEMORY_EVERY_S * 1e9)
         )
 
+    @property
+    def are_enough(self) -> bool:
+        """Whether the samples tell what piles up."""
+        return len(self._memory.samples) >= FEWEST_SAMPLES
+
     def after(self, passed_ns: int) -> None:
         """Look, or sample what was seen, if that is due so long after the window's begin."""
         if passed_ns >= self._look_ns:
@@ -32,7 +38,7 @@ class MemoryLooks:
             self._look_ns = passed_ns + look_again_ns(took_ns, self._every_ns)
         if passed_ns >= self._due_ns:
             self._memory.sample(passed_ns / 1e9)
-            self._due_ns += self._every_ns
+            self._due_ns = max(self._due_ns, passed_ns - self._every_ns // 2) + self._every_ns
 
 
 def look_again_ns(took_ns: int, every_ns: int) -> int:

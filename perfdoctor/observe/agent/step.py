@@ -20,10 +20,9 @@ from perfdoctor.observe.agent.patience import Patience
 from perfdoctor.observe.agent.roles import Probe, step_of
 from perfdoctor.observe.agent.silence import Context
 from perfdoctor.observe.agent.span import Span, span_of
-from perfdoctor.observe.agent.standstill import at_standstill, name_of
+from perfdoctor.observe.agent.standstill import at_standstill, is_worthwhile, name_of
 from perfdoctor.observe.agent.telling import (
     TimedSteps,
-    compiled,
     page_faults,
     reuses_memory,
     step_calls,
@@ -40,6 +39,8 @@ for."""
 COPYING_S = 3.0
 """Seconds to wait until the captured state is computed, where the program runs ahead of it; after
 that the window comes first."""
+USED_UP_S = 3.0
+"""Seconds to wait at most until what was loaded ahead is used up."""
 MOST_TIMED = 3
 """How often steps are timed at most, where something compiles for the first time meanwhile."""
 
@@ -69,6 +70,8 @@ class StepWatch:
         self._capturer: Capturer | None = None
         """What has captured a step that is not yet written."""
         self._workers: tuple[Worker, ...] = ()
+        self._held_s = 0.0
+        """For how long it was held up since a window was opened."""
         self._attempts, self._reuses_memory, self._may_glance = 0, True, False
         self._env_at_start = dict(env_at_start)
 
@@ -107,8 +110,7 @@ class StepWatch:
         steps = timed.lasts_ms / told[0].step_ms
         callers = {each.thread for each in timer.calls}
         beside = work_beside(timed.before, timed.after, told[1].thread, callers, steps)
-        events = self._compilation.events
-        compilations = compiled(events, timed.begin_ns, timed.end_ns) / steps
+        compilations = timed.compilations(self._compilation.events) / steps
         self._reuses_memory = reuses_memory(timed.faults / steps, told[1])
         self._tell(timer, prober, told, beside, compilations)
 
@@ -191,9 +193,10 @@ class StepWatch:
         """Save a step in `folder`; `deaf`: in which nobody else listens to what jax does."""
         if self._probe is None:
             return
-        capturer = self._capturer_of(folder, settings, deaf)
+        capturer, begin = self._capturer_of(folder, settings, deaf), time.monotonic()
         if not self._patience.listen(self.hearing, capturer, capturer.done.is_set, CAPTURING_S):
             capturer.failure = "the step was not called again"
+        self._held_s += time.monotonic() - begin
         self._capturer = capturer
         self._patience.wait_for(capturer.is_computed, COPYING_S)
         if capturer.is_computed():
@@ -220,11 +223,18 @@ class StepWatch:
         """Hold the step up once, if others work beside it, and see who works on."""
         if self.calls is None or self._probe is None or self.calls.threads > 1:
             return
-        who, step_ms = self._workers, self.calls.time_ms
+        who, step_ms, begin = self._workers, self.calls.time_ms, time.monotonic()
         found = at_standstill(self._jax, self.hearing, self._patience.wait_for, who, step_ms)
+        self._held_s += time.monotonic() - begin
         busiest = max(who, key=lambda each: each.cpu_ms, default=None)
         name = name_of(busiest) if busiest is not None else ""
         self.calls = replace(self.calls, restless=found, busiest_beside=name)
+
+    def use_up(self) -> None:
+        """Let it go on for as long as it was held up, if others have loaded ahead meanwhile."""
+        held_s, self._held_s = self._held_s, 0.0
+        if self.calls is not None and is_worthwhile(self._workers, self.calls.time_ms):
+            self._patience.wait_for(lambda: False, min(held_s, USED_UP_S))
 
     def keep(self) -> None:
         """Write what was captured and could not be written yet; waits until it is computed."""

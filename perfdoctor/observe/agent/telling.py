@@ -39,6 +39,10 @@ class TimedSteps(NamedTuple):
         """How long all of it took."""
         return (self.end_ns - self.begin_ns) / 1e6
 
+    def compilations(self, events: Sequence[CompileEvent]) -> int:
+        """How many programs were compiled meanwhile that had been compiled before."""
+        return compiled(events, self.begin_ns, self.end_ns)
+
     def are_set_up(self, events: Sequence[CompileEvent]) -> bool:
         """Whether much was compiled for the first time meanwhile."""
         within = self.begin_ns, self.end_ns

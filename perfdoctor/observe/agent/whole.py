@@ -55,12 +55,12 @@ def save_first_of(
     for candidate in candidates:
         try:
             with silent(), deaf():
-                save_whole(jax, candidate.arguments, folder / WHOLE, settings, env_at_start)
+                holds = save_whole(jax, candidate.arguments, folder / WHOLE, settings, env_at_start)
         except Exception as error:
             if not told.why_not:
                 told = replace(told, why_not=reason(error))
         else:
-            told = replace(candidate.eager, is_saved=True)
+            told = replace(candidate.eager, is_saved=True, holds=holds)
             break
     (folder / WHOLE_TOLD).write_bytes(msgspec.json.encode(told))
     begun.unlink()
@@ -72,9 +72,9 @@ def save_whole(
     folder: Path,
     settings: Mapping[str, Any],
     env_at_start: Mapping[str, str],
-) -> None:
-    """Save the function as a capture of one call in `folder`; raises what tracing or exporting it
-    raises.
+) -> tuple[str, ...]:
+    """Save the function as a capture of one call in `folder`; the names of the jitted functions
+    that it calls. Raises what tracing or exporting it raises.
     """
     with writing_nothing(), jax.disable_jit(False):
         traced = traced_whole(jax, arguments)
@@ -95,6 +95,7 @@ def save_whole(
     cores = tuple(sorted(os.sched_getaffinity(0)))
     capture = Capture(calls=(call,), settings=dict(settings), env=env, unset=unset, cores=cores)
     write_manifest(folder, capture)
+    return traced.holds
 
 
 def saved(folder: Path, number: int, leaf: Any, result: int | None) -> SavedLeaf:

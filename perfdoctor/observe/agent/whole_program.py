@@ -32,6 +32,12 @@ class Traced:
     replaced_by: Sequence[int | None]
     """By leaf, the result that takes its place in the next call."""
 
+    @property
+    def holds(self) -> tuple[str, ...]:
+        """The names of the jitted functions that it calls."""
+        called = [each.params for each in self.closed.jaxpr.eqns if "jaxpr" in each.params]
+        return tuple(sorted({str(each["name"]) for each in called if "name" in each}))
+
 
 def traced_whole(jax: Any, arguments: Arguments) -> Traced:
     """The program that jax traces for a call with these arguments.

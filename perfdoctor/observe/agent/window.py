@@ -38,6 +38,8 @@ SAMPLE_EVERY_S = 0.005
 WINDOW_STEPS, LONGEST_WINDOW_S = 8, 12.0
 """Steps that a window is to hold, where these take long, as far as it gets no longer than so many
 seconds."""
+LONGER_S = 1.0
+"""Seconds for which memory is looked at after a window that was too short for that, at most."""
 SLOWED = 3.0
 """The factor by which a trace of many events may make steps longer (1 to 4.3 in the fourth round of
 tests/clinic/fresh)."""
@@ -78,12 +80,14 @@ class WindowTracer:
         start_ns, start_cpu_s = time.time_ns(), cpu_s(process)
         (self._folder / OPENED.format(number)).touch()
         self._threads.begin()
+        looks = MemoryLooks(self._memory, self._jax, round(window_s * 1e9))
         with prompt_switches():
-            self._sample(start_ns, round(window_s * 1e9), usual=usual, step_ms=step_ms)
+            self._sample(looks, start_ns, round(window_s * 1e9), usual=usual, step_ms=step_ms)
         end_ns, end_cpu_s = time.time_ns(), cpu_s(process)
         self._recording.threads = self._threads.end((end_ns - start_ns) / 1e9)
         (self._folder / CLOSED.format(number)).touch()
         self._write_trace()
+        self._look_longer(looks, start_ns)
         self._recording.window = Window(
             start_ns=start_ns, end_ns=end_ns, cpu_s=end_cpu_s - start_cpu_s, steady=steady
         )
@@ -111,7 +115,15 @@ class WindowTracer:
         else:
             writer.join()
 
-    def _sample(self, start_ns: int, window_ns: int, *, usual: bool, step_ms: float | None) -> None:
+    def _sample(
+        self,
+        looks: MemoryLooks,
+        start_ns: int,
+        window_ns: int,
+        *,
+        usual: bool,
+        step_ms: float | None,
+    ) -> None:
         """Sample the main thread's stack all through the window, and memory now and then."""
         available_bytes = self._recording.available_bytes
         budget = TraceBudget(
@@ -121,7 +133,6 @@ class WindowTracer:
             on_cpu=on_cpu(self._jax),
             enough_s=SHORTEST_S if step_ms is None else SLOWED * WINDOW_STEPS * step_ms / 1e3,
         )
-        looks = MemoryLooks(self._memory, self._jax, window_ns)
         while (passed_ns := time.time_ns() - start_ns) < window_ns:
             if self._ended.wait(SAMPLE_EVERY_S) or not self._profiler.tracing:
                 return
@@ -129,6 +140,16 @@ class WindowTracer:
             looks.after(passed_ns)
             if budget.is_spent(passed_ns / 1e9):
                 return
+
+    def _look_longer(self, looks: MemoryLooks, start_ns: int) -> None:
+        """Look at memory on, while nothing is traced, if the window ended too early to tell what
+        piles up.
+        """
+        until = time.monotonic() + LONGER_S
+        while not looks.are_enough and time.monotonic() < until:
+            if self._ended.wait(SAMPLE_EVERY_S):
+                return
+            looks.after(time.time_ns() - start_ns)
 
     def _note_memory(self, process: psutil.Process) -> None:
         """Note what memory there is before the window is opened: the trace itself takes hundreds of

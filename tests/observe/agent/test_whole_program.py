@@ -79,3 +79,15 @@ def test_a_module_is_no_object_of_the_programs(tmp_path: Path) -> None:
     del tmp_path
     whole = traced_whole(jax, arguments(lambda m, x: m.numpy.tanh(x), m=jax, x=jnp.ones(2)))
     assert len(whole.leaves) == 1 and sys.modules["jax"] is jax
+
+
+def test_the_jitted_functions_that_it_calls_are_named() -> None:
+    @jax.jit  # type: ignore[untyped-decorator]
+    def gradients(x: Any) -> Any:
+        return 2 * x
+
+    def step(x: Any) -> Any:
+        return x - jnp.where(x > 0, gradients(x), 0)
+
+    whole = traced_whole(jax, arguments(step, x=jnp.ones(4)))
+    assert "gradients" in whole.holds
