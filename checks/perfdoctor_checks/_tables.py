@@ -1,7 +1,7 @@
 """Large tables of which a step uses few rows and works on all."""
 
 from perfdoctor import Fix, Gain, Observation, Program, Table, spared
-from perfdoctor_checks._limits import CLASSES, GOOD_PART, MOSTLY
+from perfdoctor_checks._limits import CLASSES, GOOD_PART
 
 ROWS_ONLY = Fix(
     summary="update only the rows that a step uses, or have no more rows than there are words",
@@ -13,8 +13,8 @@ table's, and all of its optimizer's state is computed anew."""
 
 
 def swept_tables(observation: Observation, program: Program) -> dict[Table, float]:
-    """Tables whose rows are computed in each step though few are used, where they take the larger
-    part of the device's time together; and the part of each. No layer computes with them as a
+    """Tables whose rows are computed in each step though few are used, where they take a good part
+    of the device's time together; and the part of each. No layer computes with them as a
     whole.
     """
     told = observation.executable.axis_shares if observation.executable is not None else {}
@@ -27,7 +27,7 @@ def swept_tables(observation: Observation, program: Program) -> dict[Table, floa
         and table.looked_up < GOOD_PART * table.shape[0]
         and table.shape[0] not in whole
     }
-    return found if taken_by(found) >= MOSTLY else {}
+    return found if taken_by(found) >= GOOD_PART else {}
 
 
 def swept(observation: Observation, program: Program) -> list[tuple[str, list[Fix]]]:

@@ -43,16 +43,16 @@ def environment(observation: Observation) -> EnvironmentSummary:
 
 
 def replays_another(observation: Observation) -> bool:
-    """Whether what was probed and replayed is no part of the step: what other threads ask of a
-    model that this one trains, say.
+    """Whether what was replayed is no part of the step, as what other threads ask of a model that
+    this one trains; or only a part, as a function that is not jitted, beside jitted ones.
     """
-    seen, calls = observation.steps, observation.calls
-    return (
-        seen is not None
-        and calls is not None
-        and observation.eager is None  # of single operations not all are kept
-        and not {seen.function, *seen.calls} & {call.function for call in calls.calls}
-    )
+    seen, calls, eager = observation.steps, observation.calls, observation.eager
+    if seen is None or calls is None:
+        return False
+    probed = {call.function for call in calls.calls}
+    if eager is None:
+        return not {seen.function, *seen.calls} & probed
+    return eager.is_step and not probed <= set(eager.holds)  # of operations not all are kept
 
 
 def untraced_ms(observation: Observation) -> float | None:

@@ -261,7 +261,7 @@ def test_several_tables_count_together() -> None:
 @pytest.mark.parametrize(
     ("share", "table"),
     [
-        (0.4, {}),
+        (0.2, {}),
         (0.8, {"computed": 0}),
         (0.8, {"looked_up": 200_000}),
         (0.8, {"shape": (9_000, 16), "looked_up": 64}),

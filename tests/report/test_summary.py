@@ -2,7 +2,7 @@ import pytest
 from msgspec.structs import replace
 
 from perfdoctor.report.summary import PARTS, environment, steps
-from perfdoctor.schema.calls import Alone, StepCalls
+from perfdoctor.schema.calls import Alone, Eager, StepCalls
 from perfdoctor.schema.run import Setting
 from perfdoctor.schema.steps import Steps
 from tests.calls import call_of
@@ -80,3 +80,16 @@ def test_what_is_no_part_of_the_step_says_nothing_of_it() -> None:
 
 def test_without_steps_there_is_nothing_to_sum_up() -> None:
     assert steps(replace(recorded("healthy"), steps=None)) is None
+
+
+@pytest.mark.parametrize(("holds", "alone_ms"), [(("step",), 0.5), ((), None)])
+def test_one_function_as_one_program_is_not_the_step_beside_other_jitted_ones(
+    holds: tuple[str, ...], alone_ms: float | None
+) -> None:
+    seen = recorded("several_causes")
+    eager = Eager(
+        function="fit", file="t.py", line=9, call_ms=9.0, share=0.9, holds=holds, is_saved=True
+    )
+    alone = Alone(alone_ms=0.5, emulated_ms=None, observed_ms=9.0)
+    found = steps(replace(seen, eager=eager, alone=alone))
+    assert found is not None and found["alone_ms"] == alone_ms

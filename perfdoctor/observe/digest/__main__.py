@@ -26,7 +26,7 @@ from perfdoctor.observe.digest.from_calls import steps_from, told_by_calls
 from perfdoctor.observe.digest.garbage import garbage_of
 from perfdoctor.observe.digest.layers import TOO_MANY
 from perfdoctor.observe.digest.places import Code
-from perfdoctor.observe.digest.repetition import FEWEST_STEPS
+from perfdoctor.observe.digest.repetition import FEWEST_STEPS, calls_made
 from perfdoctor.observe.digest.steps import steps_of
 from perfdoctor.observe.digest.timeline import Timeline, as_computed, without_tracing
 from perfdoctor.protocol import DIGEST, PREVIEW, RECORDING, TRACE
@@ -58,7 +58,8 @@ def digest(folder: Path) -> Digest:
     recording = msgspec.json.decode((folder / RECORDING).read_bytes(), type=Recording)
     missing = dict(recording.failures)
     seen = seen_in(folder, recording)
-    steps = steps_of(seen, recording, xplane.read(folder / PREVIEW)) if seen else None
+    preview = xplane.read(folder / PREVIEW, calls_made(recording)) if seen else None
+    steps = steps_of(seen, recording, preview) if seen else None
     step_program, executable = None, None
     if recording.window is None and (known := told_by_calls(recording)) is not None:
         steps = steps_from(known)
@@ -124,7 +125,7 @@ def picture_of(
 
 def seen_in(folder: Path, recording: Recording) -> Timeline | None:
     """The timeline of the traced window; None if there was none."""
-    seen = xplane.read(folder / TRACE)
+    seen = xplane.read(folder / TRACE, calls_made(recording))
     if seen is None:
         return None
     return as_computed(without_tracing(seen, tracing_of(recording)))

@@ -2,7 +2,8 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +52,13 @@ Busy = defaultdict[int, list[Intervals]]
 """By device: spans in which it computed, which may overlap."""
 
 
-def read(trace: Path) -> Timeline | None:
-    """The timeline of the only profile below `trace`; None if there is none."""
+def read(trace: Path, functions: Collection[str] = ()) -> Timeline | None:
+    """The timeline of the only profile below `trace`; None if there is none.
+
+    `functions`: those of a step, if they are known: the thread that calls them most often trains.
+    Else it is the one that makes most calls; a loader that puts arrays on the device makes some,
+    too.
+    """
     files = sorted(trace.rglob("*.xplane.pb"))
     if not files:
         return None
@@ -70,7 +76,7 @@ def read(trace: Path) -> Timeline | None:
             hosts += [thread_of(line.events, origin) for line in plane.lines]
     for device, found in computing(hosts).items():
         busy[device] += found
-    hosts.sort(key=count_dispatches, reverse=True)
+    hosts.sort(key=partial(dispatches_in, functions), reverse=True)
     main, everything = hosts[:1], [*accelerators, *hosts]
     dispatches = dispatches_of(*main)
     calls = union(together(dispatches.values()))
@@ -194,8 +200,14 @@ def profile_start_ns(planes: list[Any]) -> int:
 
 
 def count_dispatches(thread: Thread) -> int:
-    """How many jitted functions a thread called; the thread with most is the one that trains."""
+    """How many jitted functions a thread called."""
     return sum(len(spans) for name, spans in thread.spans.items() if name.startswith(DISPATCH))
+
+
+def dispatches_in(functions: Collection[str], thread: Thread) -> tuple[int, int]:
+    """How often a thread called some jitted functions, and how often any."""
+    calls = dispatches_of(thread)
+    return sum(len(calls.get(name, ())) for name in functions), count_dispatches(thread)
 
 
 def dispatches_of(*threads: Thread) -> dict[str, Intervals]:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +22,7 @@ from perfdoctor.observe.digest.xplane import (
     END,
     computing,
     count_dispatches,
+    dispatches_in,
     dispatches_of,
     profile_start_ns,
     read,
@@ -108,6 +110,15 @@ def test_a_profile_without_a_start_counts_from_zero() -> None:
 def test_dispatches_are_counted() -> None:
     assert count_dispatches(EVENTS) == 4
     assert count_dispatches(thread()) == 0
+
+
+def test_the_thread_that_calls_the_functions_of_a_step_trains() -> None:
+    """A loader that makes arrays of jax calls some, too."""
+    loader = thread(*(("PjitFunction(stage)", 2 * n, 2 * n + 1) for n in range(4)))
+    trainer = thread(("PjitFunction(update)", 1, 2), ("PjitFunction(update)", 5, 6))
+    assert max([loader, trainer], key=partial(dispatches_in, ())) is loader
+    assert max([loader, trainer], key=partial(dispatches_in, ("update",))) is trainer
+    assert max([loader, trainer], key=partial(dispatches_in, ("unknown",))) is loader
 
 
 def test_dispatches_by_function() -> None:
