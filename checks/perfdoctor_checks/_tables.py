@@ -14,8 +14,7 @@ table's, and all of its optimizer's state is computed anew."""
 
 def swept_tables(observation: Observation, program: Program) -> dict[Table, float]:
     """Tables whose rows are computed in each step though few are used, where they take a good part
-    of the device's time together; and the part of each. No layer computes with them as a
-    whole.
+    of the device's time together; and the part of each. No layer computes with them as a whole.
     """
     told = observation.executable.axis_shares if observation.executable is not None else {}
     whole = {size for layer in program.layers for size in (layer.inputs, layer.outputs)}

@@ -16,7 +16,8 @@ How it is measured
 The calls of a step were seen, argument by argument: a host array that an earlier call returned is
 state, one that is the same as in the step before is a constant; new data are uploaded by right.
 Arrays that are new each time, in a run that is like a run of results which nothing takes, are a
-state that was made anew; where no operations are called for it, that was done on the host.
+state that was made anew; where no operations are called for it, that was done on the host. So is
+a large array that is another one in each step, with the same values, where copying takes time.
 What is no new data counts from 1 MiB. What it costs is measured on the captured step, with the
 state and the constants on the device; else estimated by the copying, and the waiting for a state
 that is fetched, as far as the device idles meanwhile. What is copied before the calls can't be told

@@ -15,8 +15,9 @@ anew: 2 to 2.4 times slower.
 
 How it is measured
 ------------------
-The step's program says which arguments a result replaces and which are donated, the compiled step
-how many bytes share buffers; the rest is read from the environment and the devices' allocators.
+The step's program says which arguments a result replaces and which are donated; of a step of
+several functions, its calls as they were seen do. The compiled step says how many bytes share
+buffers; the rest is read from the environment and the devices' allocators.
 What it costs is not in the observation: a trial decides.
 
 How to fix

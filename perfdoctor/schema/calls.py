@@ -191,7 +191,7 @@ class Eager(Struct, frozen=True, kw_only=True):
     """Where arrays of jax are read element by element, and the share of the main thread's time that
     takes."""
     holds: tuple[str, ...] = ()
-    """Jitted functions that it calls, if it was saved."""
+    """Jitted functions that it calls, and operations of jax, if it was saved."""
     is_saved: bool = False
     """Whether `jax.jit` takes it as a whole, and it was saved."""
     why_not: str = ""

@@ -16,6 +16,14 @@ from tests.recorded import recorded
 
 MIB = 2**20
 GPU = Backend(platform="gpu", devices=(Device(id=0, platform="gpu", kind="H100"),), start_s=1.0)
+STATE = Leaf(
+    argument="state",
+    role="state",
+    kind="device",
+    shape=(MIB,),
+    dtype="float32",
+    bytes=4 * MIB,
+)
 WARNING = "Some donated buffers were not usable: float32[{}], ShapedArray(int32[10])."
 
 
@@ -77,16 +85,7 @@ def test_a_tiny_state_may_be_copied(elements: int, kind: str) -> None:
 
 def test_what_the_program_asks_to_donate_is_no_matter_of_donating() -> None:
     seen = with_state(MIB, donate=False)
-    leaf = Leaf(
-        argument="state",
-        role="state",
-        kind="device",
-        shape=(MIB,),
-        dtype="float32",
-        bytes=4 * MIB,
-        donated=True,
-    )
-    call = call_of(leaf)
+    call = call_of(replace(STATE, donated=True))
     asked = replace(seen, calls=StepCalls(calls=(call,), time_ms=1.0, steps=9))
     assert workspaces.check(asked).kind == "ok"
 
@@ -237,16 +236,7 @@ def test_finds_it_in_the_recorded_run() -> None:
 def test_of_a_step_of_several_calls_each_may_overwrite_what_it_replaces(
     source: tuple[int, int] | None, donated: bool, kind: str
 ) -> None:
-    store = Leaf(
-        argument="store",
-        role="state",
-        kind="device",
-        shape=(MIB,),
-        dtype="float32",
-        bytes=4 * MIB,
-        donated=donated,
-        source=source,
-    )
+    store = replace(STATE, donated=donated, source=source)
     calls = (call_of(function="gradients"), call_of(store, function="remember"))
     seen = replace(with_state(MIB, donate=True), calls=StepCalls(calls=calls, time_ms=1.0, steps=9))
     outcome = workspaces.check(seen)

@@ -18,7 +18,8 @@ LOOKS_A_CALL = 1.5
 number is not known. With 1.6 looks a call, 93 % of calls of 3.7 ms were counted."""
 SOME_READ = 0.02
 """The share of the looks at elements of arrays at which values are read: they are taken out to be
-read. Taking one out is a dispatch of 30 microseconds, and reading it takes less."""
+read. Taking one out is a dispatch of 30 microseconds, and reading it takes less: of a loop of
+int(x[n]), 5 to 14 % of the looks, on idle and on busy cores."""
 Line = tuple[str, str, int]
 """Function, file and line."""
 

@@ -105,26 +105,25 @@ class Timer:
 
     def end(self) -> bool:
         """End with what was called by now, all of which is computed; whether that is enough."""
-        if not self._are_enough_told():  # the program has called ahead of what was computed
+        told = self._told()
+        if told is None:  # the program has called ahead of what was computed
             self.look()
-        if not self._are_enough_told():
+            told = self._told()
+        if told is None:
             return False
-        first, last = self._told()
+        first, last = told
         self.begin_ns, self.end_ns = first.computed_ns, last.computed_ns
         self.calls = self.calls[first.calls : last.calls]
         return True
 
-    def _told(self) -> tuple[Mark, Mark]:
-        """The first and the last mark of which it is known when it was computed."""
+    def _told(self) -> tuple[Mark, Mark] | None:
+        """The first and the last mark of which it is known when it was computed; None if there are
+        too few calls between them.
+        """
         told = [each for each in self._marks if each.computed_ns]
+        if not told or told[-1].calls - told[0].calls < LEAST_CALLS:
+            return None
         return told[0], told[-1]
-
-    def _are_enough_told(self) -> bool:
-        """Whether there are such marks, and enough calls between them."""
-        if not any(each.computed_ns for each in self._marks):
-            return False
-        first, last = self._told()
-        return last.calls - first.calls >= LEAST_CALLS
 
     def _note(self, mark: Mark) -> None:
         if self._first is None:

@@ -11,6 +11,7 @@ from typing import Any
 from perfdoctor.observe.agent.frames import LIBRARIES
 from perfdoctor.observe.agent.outline import Arguments, Outline, is_host_array
 from perfdoctor.observe.agent.refusal import Unwanted
+from perfdoctor.observe.agent.rewriting import equations_in
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,11 @@ class Traced:
 
     @property
     def holds(self) -> tuple[str, ...]:
-        """The names of the jitted functions that it calls."""
-        called = [each.params for each in self.closed.jaxpr.eqns if "jaxpr" in each.params]
-        return tuple(sorted({str(each["name"]) for each in called if "name" in each}))
+        """The names of the jitted functions that it calls, and of jax's operations."""
+        names = set[str]()
+        for each in equations_in(self.closed.jaxpr):
+            names |= {each.primitive.name, str(each.params.get("name", each.primitive.name))}
+        return tuple(sorted(names))
 
 
 def traced_whole(jax: Any, arguments: Arguments) -> Traced:

@@ -206,8 +206,8 @@ def count_dispatches(thread: Thread) -> int:
 
 def dispatches_in(functions: Collection[str], thread: Thread) -> tuple[int, int]:
     """How often a thread called some jitted functions, and how often any."""
-    calls = dispatches_of(thread)
-    return sum(len(calls.get(name, ())) for name in functions), count_dispatches(thread)
+    made = sum(len(thread.spans.get(f"{DISPATCH}{name})", NOTHING)) for name in functions)
+    return made, count_dispatches(thread)
 
 
 def dispatches_of(*threads: Thread) -> dict[str, Intervals]:

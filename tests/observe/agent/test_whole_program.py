@@ -81,7 +81,7 @@ def test_a_module_is_no_object_of_the_programs(tmp_path: Path) -> None:
     assert len(whole.leaves) == 1 and sys.modules["jax"] is jax
 
 
-def test_the_jitted_functions_that_it_calls_are_named() -> None:
+def test_the_functions_and_operations_that_it_calls_are_named() -> None:
     @jax.jit  # type: ignore[untyped-decorator]
     def gradients(x: Any) -> Any:
         return 2 * x
@@ -90,4 +90,4 @@ def test_the_jitted_functions_that_it_calls_are_named() -> None:
         return x - jnp.where(x > 0, gradients(x), 0)
 
     whole = traced_whole(jax, arguments(step, x=jnp.ones(4)))
-    assert "gradients" in whole.holds
+    assert {"gradients", "mul", "sub"} <= set(whole.holds)
