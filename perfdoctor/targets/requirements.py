@@ -30,7 +30,14 @@ def demand_jax() -> None:
 
 def demand_reference() -> None:
     """A UsageError that says what to install, if the reference training loop can't run."""
-    missing = list(lacking(metadata.requires("perfdoctor") or ()))
+    try:
+        lines = metadata.requires("perfdoctor") or ()
+    except metadata.PackageNotFoundError:
+        raise UsageError(
+            "Python finds no package metadata of perfdoctor, which says what the reference training "
+            "loop needs: pip install 'perfdoctor[reference]'"
+        ) from None
+    missing = list(lacking(lines))
     if missing:
         raise UsageError(
             f"the reference training loop, which also runs workload files, needs "

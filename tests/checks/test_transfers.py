@@ -58,6 +58,18 @@ def test_what_is_copied_before_the_calls_is_a_hint_where_the_device_idles_for_it
     outcome = transfers.check(probed(copied))
     assert outcome.kind == "hint" and "4.0 ms a step" in outcome.summary
     assert transfers.check(probed(copied, device_busy_ms=9.0)).kind == "ok"
+
+
+def test_an_accelerator_that_idles_while_data_are_copied_before_the_calls_is_a_finding() -> None:
+    copied = leaf("batch", "new", "device", 256 * MIB)
+    seen = probed(copied)
+    assert seen.backend is not None
+    on_gpu = replace(seen, backend=replace(seen.backend, platform="gpu"))
+    outcome = transfers.check(on_gpu)
+    assert outcome.kind == "issue" and "4.0 ms a step" in outcome.summary
+    gain = outcome.gain
+    assert gain is not None and gain.basis == "estimated"
+    assert gain.speedup == pytest.approx(10 / 6) and gain.high == pytest.approx(10 / 6)
     assert transfers.check(probed(copied, upload_ms=2.0)).kind == "ok"
 
 

@@ -1,8 +1,9 @@
 """Runs `perfdoctor check` and `bench`, as a user would, on a GPU, and prints the reports.
 
 `python -m tests.clinic.gpu [--keep FOLDER] [FAULT…]`; `reference` is the reference loop, `bench` is
-it measured, saved, and compared with what was saved; any other name is a sample's. Each takes up to
-two minutes. `--keep`: the observations are saved there.
+it measured, saved, and compared with what was saved, first itself and then the sample `host_sync`;
+any other name is a sample's. Each takes up to two minutes. `--keep`: the observations are saved
+there.
 """
 
 import argparse
@@ -18,7 +19,9 @@ REFERENCE, BENCH = "reference", "bench"
 LIMIT_S = 180.0
 """The budget of a command, and time for its start and its end."""
 BENCH_S = "60"
-"""Seconds for each of the two measurements of `bench`."""
+"""Seconds for each of the three measurements of `bench`."""
+SLOWER = "host_sync"
+"""The sample that `bench` must call slower than the reference loop."""
 
 
 def told(*arguments: str) -> str:
@@ -41,11 +44,13 @@ def examined(fault: str, keep: Path | None) -> str:
 
 
 def compared() -> str:
-    """The reference loop's numbers, and their comparison with themselves."""
+    """The reference loop's numbers, their comparison with themselves, and a slower loop's."""
     with tempfile.TemporaryDirectory() as folder:
         saved = str(Path(folder) / "numbers.json")
         first = told("bench", "--budget", BENCH_S, "--save", saved)
-        return first + told("bench", "--budget", BENCH_S, "--against", saved)
+        same = told("bench", "--budget", BENCH_S, "--against", saved)
+        slower = told("bench", "--budget", BENCH_S, "--sample", SLOWER, "--against", saved)
+        return first + same + slower
 
 
 def main() -> None:

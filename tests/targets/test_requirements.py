@@ -53,6 +53,17 @@ def test_what_the_reference_loop_lacks_is_named_with_the_command(
     assert "'perfdoctor[reference]'" in message and "\n" not in message
 
 
+def test_without_package_metadata_the_reference_loop_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def requires(name: str) -> list[str]:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "requires", requires)
+    with pytest.raises(UsageError, match=r"no package metadata.*pip install 'perfdoctor\[ref"):
+        demand_reference()
+
+
 def test_requirements_are_read_as_metadata_writes_them() -> None:
     lines = [
         "no-such-a>=1.0; extra == 'reference'",
