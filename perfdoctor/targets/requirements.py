@@ -34,8 +34,8 @@ def demand_reference() -> None:
         lines = metadata.requires("perfdoctor") or ()
     except metadata.PackageNotFoundError:
         raise UsageError(
-            "Python finds no package metadata of perfdoctor, which says what the reference training "
-            "loop needs: pip install 'perfdoctor[reference]'"
+            "Python finds no package metadata of perfdoctor, so that it is not known what the "
+            "reference training loop needs: pip install 'perfdoctor[reference]'"
         ) from None
     missing = list(lacking(lines))
     if missing:
