@@ -14,8 +14,9 @@ How it is measured
 ------------------
 Over the traced window: the CPU time of everything but the training and the kernel itself (processes
 by name, the hypervisor's steal), and the time for which the training's threads were ready but had
-no core (/proc/<pid>/task/*/schedstat). The loss is the smaller of the two: threads also wait for
-each other. Memory bandwidth that others take can't be seen from here.
+no core (/proc/<pid>/task/*/schedstat). What others don't take in half of the window at least was a
+command that ended at once, and does not count. The loss is the smaller of the two: threads also
+wait for each other. Memory bandwidth that others take can't be seen from here.
 
 How to fix
 ----------
@@ -51,7 +52,7 @@ def check(observation: Observation) -> Outcome:
     """Reads what others took, and what that cost the training."""
     load, cores = needed(observation.load), observation.host.usable_cores
     evidence = facts(load)
-    taken = (load.other_cores + load.steal_cores) / cores
+    taken = (rivals_cores(load) + load.steal_cores) / cores
     if taken >= SLIGHT:
         return issue(summary(load, cores), evidence, [fix(load)], gain(load, cores))
     rivals = [each for gpu in observation.gpus for each in gpu.processes]
@@ -62,11 +63,17 @@ def check(observation: Observation) -> Outcome:
     return ok(f"others take {taken:.1%} of the CPU", *evidence)
 
 
+def rivals_cores(load: Load) -> float:
+    """What others take all the time: a command that ended at once is no rival of a training run."""
+    lasting = load.other_cores if load.lasting_cores is None else load.lasting_cores
+    return min(load.other_cores, lasting)
+
+
 def summary(load: Load, cores: float) -> str:
     """Who, and how much."""
     blamed = culprits(load)[:3]
     names = ", ".join(f"{each.name} ({each.pid}) {each.cores:.1f}" for each in blamed)
-    text = f"others take {load.other_cores:.1f} of {cores:g} cores"
+    text = f"others take {rivals_cores(load):.1f} of {cores:g} cores"
     text += f": {names}" if names else ""
     steal = f"; the hypervisor gives {load.steal_cores:.1f} cores to others"
     return text + (steal if load.steal_cores >= SLIGHT else "")
@@ -90,7 +97,7 @@ def why_nobody(load: Load) -> str:
 
 def gain(load: Load, cores: float) -> Gain:
     """The share of the run that was lost to others, between half and all of what they took."""
-    taken = (load.other_cores + load.steal_cores) / cores
+    taken = (rivals_cores(load) + load.steal_cores) / cores
     own_cores = load.own_cores + load.steal_cores
     stolen = load.steal_cores / own_cores if own_cores > 0 else 0.0
     waited = taken if load.lost_share is None else load.lost_share + stolen

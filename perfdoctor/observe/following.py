@@ -29,6 +29,8 @@ WHOLE_S = 10.0
 """Longer, that tracing the function may take in which it dispatches its operations."""
 POLL_S = 0.02
 """Seconds between two looks at the run."""
+GLANCE_S = 0.25
+"""Seconds between two glances at what others take: 25 ticks of the kernel's clock on each core."""
 
 
 def orders_within(limit_s: float) -> dict[str, float]:
@@ -62,6 +64,9 @@ class Following:
         self._child, self._folder, self._groups, self._say = child, folder, groups, say
         self._until, self._capture_to = until, capture_to
         self._before: load.Reading | None = None
+        self._glances: list[load.Glance] = []
+        self._processes: list[psutil.Process] = []
+        """Of the run, when a window was opened."""
 
     def to_the_end(self) -> None:
         """Follow the run until it has ended, or does not although it was asked to."""
@@ -103,14 +108,22 @@ class Following:
         """Load and accelerators from the begin of a window to its end."""
         if self._has(CLOSED):
             if self._before is not None:
-                self.load = load.between(self._before, load.read(self._child))
+                self.load = load.between(self._before, load.read(self._child), self._glances)
                 self._before = None
             return False
         if self._before is None and self._has(OPENED):
             self._say(f"observing the run: {WINDOW_S:.0f} s of steps")
-            self._before = load.read(self._child)
-            self.gpus = gpus(frozenset(process.pid for process in tree(self._child)))
+            self._before, self._processes = load.read(self._child), tree(self._child)
+            self._glances = [load.glance(self._processes)]
+            self.gpus = gpus(frozenset(process.pid for process in self._processes))
+        elif self._before is not None:
+            self._glance()
         return self._before is not None
+
+    def _glance(self) -> None:
+        """At what others take, if it is time for it."""
+        if time.monotonic() >= self._glances[-1].instant + GLANCE_S:
+            self._glances.append(load.glance(self._processes))
 
     def _read(self) -> None:
         """Understand a window, and decide whether it was enough."""

@@ -6,7 +6,9 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 
 import psutil
 
@@ -19,6 +21,8 @@ SHOWN_CORES = 0.02
 """Cores that a process must take to be in the list."""
 COMMAND_LENGTH = 100
 """Characters of a command line that are kept."""
+FEWEST_SPANS = 3
+"""Spans between glances of which the one in the middle says something."""
 
 
 @dataclass(frozen=True)
@@ -42,19 +46,57 @@ class Reading:
     """Name and command line by pid; a thread of the kernel has no command line."""
 
 
-def read(target: psutil.Process) -> Reading:
-    """The counters now."""
-    ours = {process.pid: process for process in tree(target)}
+@dataclass(frozen=True)
+class Glance:
+    """What is read between two readings, in a millisecond: CPU seconds so far."""
+
+    instant: float
+    others: float
+    """Of the machine, less the target's processes that are known, and ours."""
+
+
+def glance(ours: Sequence[psutil.Process]) -> Glance:
+    """The counters now. `ours`: the target's processes."""
+    busy, _ = used_s()
+    known = [*ours, psutil.Process()]
+    return Glance(time.monotonic(), busy - sum(cpu_seconds(process) for process in known))
+
+
+def lasting_cores(glances: Sequence[Glance]) -> float | None:
+    """The cores that others take in half of the time at least; None of too few glances.
+
+    What somebody starts that ends at once is in the mean of a short window, and in no training run
+    of an hour.
+    """
+    spans = [
+        (after.others - before.others) / (after.instant - before.instant)
+        for before, after in pairwise(glances)
+        if after.instant > before.instant
+    ]
+    return max(0.0, median(spans)) if len(spans) >= FEWEST_SPANS else None
+
+
+def used_s() -> tuple[float, float]:
+    """The CPU seconds that the machine's programs have used so far, and those that the hypervisor
+    gave to others.
+    """
     times = psutil.cpu_times()
     idle = times.idle + getattr(times, "iowait", 0.0)
     guest = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
     steal = getattr(times, "steal", 0.0)
     interrupts = getattr(times, "irq", 0.0) + getattr(times, "softirq", 0.0)
+    return sum(times) - idle - steal - guest - interrupts, steal
+
+
+def read(target: psutil.Process) -> Reading:
+    """The counters now."""
+    ours = {process.pid: process for process in tree(target)}
+    busy, steal = used_s()
     others, names = other_processes(set(ours) | {os.getpid()})
     ran, waited = scheduled(list(ours))
     return Reading(
         instant=time.monotonic(),
-        busy=sum(times) - idle - steal - guest - interrupts,
+        busy=busy,
         steal=steal,
         own=sum(cpu_seconds(process) for process in ours.values()),
         doctor=0.0 if os.getpid() in ours else cpu_seconds(psutil.Process()),
@@ -100,8 +142,8 @@ def pressure_s(text: str) -> float | None:
     return int(found[1]) / 1e6 if found else None
 
 
-def between(before: Reading, after: Reading) -> Load:
-    """The load from one reading to the next.
+def between(before: Reading, after: Reading, glances: Sequence[Glance] = ()) -> Load:
+    """The load from one reading to the next; `glances`: meanwhile.
 
     Threads of the kernel (reclaim, writeback) and interrupts are no other program: on a machine of
     its own they work for the training.
@@ -116,6 +158,7 @@ def between(before: Reading, after: Reading) -> Load:
         own_cores=own / seconds,
         other_cores=max(0.0, busy - not_others) / seconds,
         steal_cores=max(0.0, after.steal - before.steal) / seconds,
+        lasting_cores=lasting_cores(glances),
         others=busiest(before, after, seconds),
         lost_share=waited / (ran + waited) if ran > 0 and waited >= 0 else None,
         pressure_share=difference(before.pressure, after.pressure, seconds),

@@ -143,3 +143,6 @@ class Load(Struct, frozen=True, kw_only=True):
     load_average: float
     clock_mhz: float | None = None
     """Clock of the fastest core, at the end of the window."""
+    lasting_cores: float | None = None
+    """What other processes take in half of the window at least, the kernel's own threads among
+    them: less than `other_cores` where somebody ran a short command."""

@@ -52,6 +52,14 @@ def test_finds_a_compiler_on_one_core() -> None:
     assert outcome.gain.speedup == pytest.approx(1 / 0.6)
 
 
+def test_a_command_that_ended_at_once_is_no_competitor() -> None:
+    seen = compiling()
+    assert seen.load is not None
+    for lasting, kind in ((0.0, "ok"), (1.0, "issue"), (None, "issue")):
+        changed = replace(seen, load=replace(seen.load, lasting_cores=lasting))
+        assert competing_processes.check(changed).kind == kind
+
+
 def test_the_fix_names_the_process_and_is_left_to_the_user() -> None:
     fix = competing_processes.check(compiling()).fixes[0]
     assert "4242" in fix.how and "cc1plus -O3 model.cpp" in fix.how

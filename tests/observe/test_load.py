@@ -1,18 +1,24 @@
 import os
+import time
 
 import msgspec
 import psutil
 import pytest
 
+from perfdoctor.observe import load
 from perfdoctor.observe.load import (
+    Glance,
     Reading,
     between,
     busiest,
     difference,
+    glance,
+    lasting_cores,
     other_processes,
     pressure_s,
     read,
     scheduled,
+    used_s,
 )
 from perfdoctor.schema.surroundings import Load
 
@@ -168,3 +174,48 @@ def test_two_readings_of_this_process_make_a_load() -> None:
     assert load.own_cores > 0
     assert os.getpid() not in {process.pid for process in load.others}
     assert msgspec.json.decode(msgspec.json.encode(load), type=Load) == load
+
+
+def glances(*cores: float) -> list[Glance]:
+    """One each quarter of a second, between which others took so many cores."""
+    found = [Glance(10.0, 5.0)]
+    for each in cores:
+        last = found[-1]
+        found.append(Glance(last.instant + 0.25, last.others + 0.25 * each))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("cores", "lasting"),
+    [
+        ((1.0, 1.0, 1.0, 1.0), 1.0),
+        ((0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0), 0.0),  # a command of half a second
+        ((0.5, 0.0, 0.5, 0.5, 0.0), 0.5),
+        ((-0.1, -0.1, -0.1), 0.0),
+        ((1.0, 1.0), None),  # too short to tell
+        ((), None),
+    ],
+)
+def test_what_lasts_is_taken_in_half_of_the_time(
+    cores: tuple[float, ...], lasting: float | None
+) -> None:
+    assert lasting_cores(glances(*cores)) == pytest.approx(lasting)
+
+
+def test_no_glance_at_all_tells_nothing() -> None:
+    assert lasting_cores([]) is None
+    assert between(reading(0.0), reading(2.0, busy=1.0)).lasting_cores is None
+
+
+def test_what_is_ours_is_not_taken_by_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load, "used_s", lambda: (10.0, 0.0))
+    monkeypatch.setattr(load, "cpu_seconds", lambda process: 2.0)
+    assert glance([psutil.Process()]).others == 10.0 - 2.0 - 2.0  # the target, and the doctor
+
+
+def test_the_machine_uses_what_a_process_does() -> None:
+    before, _ = used_s()
+    busy_until = time.process_time() + 0.5
+    while time.process_time() < busy_until:
+        pass
+    assert used_s()[0] - before >= 0.4
