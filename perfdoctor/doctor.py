@@ -21,15 +21,14 @@ from perfdoctor.report import figures
 from perfdoctor.report.rank import Verdict, judge, ranked, told_once
 from perfdoctor.report.summary import environment, steps
 from perfdoctor.runner import folders_of, output_of, runner_of
-from perfdoctor.schema.fix import MIN_GAIN, Gain, Tried
+from perfdoctor.schema.fix import MIN_GAIN, Tried
 from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.report import CheckResult, Outcome, Report, ReportTarget
 from perfdoctor.targets.named import is_named
 from perfdoctor.targets.resolve import is_script, resolve
 from perfdoctor.trials.change import go_together, merged
 from perfdoctor.trials.live import WorkerEnded
-from perfdoctor.trials.statistics import gain_of
-from perfdoctor.trials.trial import Laboratory, Wish
+from perfdoctor.trials.trial import Laboratory, Wish, measured
 from perfdoctor.trials.way import Way
 
 OBSERVING_SHARE = 0.5
@@ -206,12 +205,6 @@ def verdicts_on(
         )
         for name, outcome in outcomes.items()
     )
-
-
-def measured(tried: Tried) -> Gain | None:
-    """The gain that a trial showed; None if it could not be run."""
-    pairs = [pair for pair in tried.log_ratios if pair]
-    return gain_of(pairs, tried.basis, tried.emulation_error) if pairs else None
 
 
 def diagnosed(

@@ -24,9 +24,10 @@ def changed(host: Host, change: dict[str, Scalar]) -> Conditions:
         elif name == "program" and value == "together":
             conditions = by_one_thread(conditions)
         elif name == "program":
-            conditions = with_program(conditions, str(value), host.loading_share)
-        elif name == "compiled":
-            continue  # a replayed program is; see `rare_ms`
+            growing = host.loading_share if change.get("growing", 1) else 0.0
+            conditions = with_program(conditions, str(value), growing)
+        elif name in ("compiled", "growing"):
+            continue  # a replayed program is compiled once, see `rare_ms`; for the other, above
         else:
             conditions = msgspec.convert(
                 {**msgspec.to_builtins(conditions), name: value}, Conditions
@@ -43,9 +44,12 @@ def rare_ms(host: Host, change: dict[str, Scalar]) -> float:
     return max(0.0, host.rare_ms - spared_ms)
 
 
-def with_program(conditions: Conditions, program: str, loading_share: float) -> Conditions:
-    """Larger batches take longer to load, by as much as they are larger."""
-    times = 1 + loading_share * (growth(program) - 1)
+def with_program(conditions: Conditions, program: str, growing_share: float) -> Conditions:
+    """Larger batches take longer to load, by as much as they are larger.
+
+    `growing_share`: of what the host does, that which grows so.
+    """
+    times = 1 + growing_share * (growth(program) - 1)
     return msgspec.structs.replace(
         conditions,
         program=program,

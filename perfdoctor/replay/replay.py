@@ -42,6 +42,7 @@ from perfdoctor.schema.observation import Observation
 from perfdoctor.trials.change import merged
 from perfdoctor.trials.live import WorkerEnded
 from perfdoctor.trials.pair import enough
+from perfdoctor.trials.statistics import FAITHFUL
 from perfdoctor.trials.way import Play, Way
 
 
@@ -178,7 +179,7 @@ class Replay:
         def can(change: Change) -> bool:
             return "restless" in change.step and self.can(change)
 
-        return Way(self.play, can, basis, None, self.after, PAIR_S, self.renew)
+        return Way(self.play, can, basis, None, after=self.after, pair_s=PAIR_S, renew=self.renew)
 
     def _side(self, change: Change, process: ReplayProcess, stack: ExitStack) -> Side:
         """The step with a change; in another process than `process` only where it takes one."""
@@ -207,6 +208,14 @@ class Replay:
             return changes_it
         return "compiled" in change.step if self._compiles else "program" in change.step
 
+    def at_most(self, change: Change) -> Change | None:
+        """A larger batch that takes no longer to be loaded: whether it does, nobody has seen."""
+        loading_ms = self._host.loading_share * self._host.as_observed.work_ms
+        larger = growth(changed(self._host, change.step).program) > 1
+        if not larger or loading_ms < FAITHFUL * self._alone.observed_ms:
+            return None
+        return msgspec.structs.replace(change, step={"growing": 0, **change.step})
+
     def _step_ms(self, conditions: Conditions, until: float, rounds: int = FIRST_ROUNDS) -> float:
         seconds = slice_s(self._base.run(conditions, SLICE_S, until))
         found = [self._base.run(conditions, seconds, until) for _ in range(rounds)]
@@ -228,4 +237,13 @@ def way_of(replay: Replay, alone: Alone) -> Way | None:
     if error is not None and abs(error) > math.log(1 + NEAR):
         return None
     basis: Literal["replayed", "estimated"] = "estimated" if why_unfaithful(alone) else "replayed"
-    return Way(replay.play, replay.can, basis, error, replay.after, PAIR_S, replay.renew)
+    return Way(
+        replay.play,
+        replay.can,
+        basis,
+        error,
+        at_most=replay.at_most,
+        after=replay.after,
+        pair_s=PAIR_S,
+        renew=replay.renew,
+    )

@@ -120,6 +120,16 @@ def blurred(gain: float, emulation_error: float | None) -> tuple[float, float]:
     return min(gain, *gains), max(gain, *gains)
 
 
+def between_both(least: Gain, most: Gain) -> Gain:
+    """The gain of a fix that was measured in two ways, of which nobody knows the right one: the
+    interval holds both, and the gain is the middle of it by its logarithm.
+    """
+    if most.speedup <= least.speedup * (1 + FAITHFUL):
+        return least
+    middle = math.sqrt(least.speedup * most.speedup)
+    return Gain(speedup=middle, low=least.low, high=most.high, basis="estimated")
+
+
 def clear(gain: Gain, min_gain: float) -> bool:
     """Whether more pairs could hardly change the answer."""
     return gain.low >= 1 + min_gain or gain.high < 1 + min_gain

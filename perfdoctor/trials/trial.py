@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -9,7 +10,7 @@ import msgspec
 from perfdoctor.schema.fix import LEAST_FOR_WORK, Change, Fix, Gain, Tried
 from perfdoctor.trials.change import go_together, merged
 from perfdoctor.trials.live import OutOfTime, WorkerEnded
-from perfdoctor.trials.statistics import LOOKS, clear, gain_of
+from perfdoctor.trials.statistics import LOOKS, between_both, clear, gain_of
 from perfdoctor.trials.way import Way
 
 
@@ -30,12 +31,14 @@ class Trial:
     fix: Fix
     way: Way
     pairs: list[list[float]] = field(default_factory=list)
+    pairs_at_most: list[list[float]] = field(default_factory=list)
+    """Without what it may not need; see `Way`."""
     failure: str | None = None
 
     @property
     def gain(self) -> Gain | None:
         """None if it could not be run."""
-        return gain_of(self.pairs, self.way.basis, self.way.emulation_error) if self.pairs else None
+        return measured(record("", self))
 
 
 @dataclass
@@ -128,7 +131,10 @@ class Laboratory:
         way = self._way(change) if change is not None and len(tried.log_ratios) == 1 else None
         if way is None or not self._has_time(way):
             return tried
-        trial = Trial(tried.fix, way, [list(pair) for pair in tried.log_ratios])
+        pairs, at_most = (
+            list(map(list, each)) for each in (tried.log_ratios, tried.log_ratios_at_most)
+        )
+        trial = Trial(tried.fix, way, pairs, at_most)
         if way.basis != "measured" and (way.renew is None or speedup(trial) > 1 + LEAST_FOR_WORK):
             return tried  # of a replay, only how memory lies in its process is luck
         self._play(trial)
@@ -176,6 +182,16 @@ class Laboratory:
             if len(best.pairs) >= fewest and clear(best.gain, best.fix.least_gain(self.min_gain)):
                 break
             self._play(best)
+        self._look_at_most(best)
+
+    def _look_at_most(self, best: Trial) -> None:
+        """A pair without what the change may not need."""
+        change = best.way.at_most(best.fix.change) if best.fix.change is not None else None
+        if change is None or not best.pairs or best.failure or not self._has_time(best.way):
+            return
+        self.say(f"trying {best.fix.how.splitlines()[0]} (at most)")
+        with suppress(WorkerEnded):
+            best.pairs_at_most.append(best.way.play(change, self.deadline))
 
     def _has_time(self, way: Way) -> bool:
         expected_s = max(way.pair_s, self.longest_s.get(way.basis, 0.0))
@@ -207,13 +223,26 @@ def speedup(trial: Trial) -> float:
     return trial.gain.speedup if trial.gain else 0.0
 
 
+def measured(tried: Tried) -> Gain | None:
+    """The gain that a trial showed; None if it could not be run."""
+    pairs, at_most = (
+        [pair for pair in each if pair] for each in (tried.log_ratios, tried.log_ratios_at_most)
+    )
+    if not pairs:
+        return None
+    gain = gain_of(pairs, tried.basis, tried.emulation_error)
+    if not at_most:
+        return gain
+    return between_both(gain, gain_of(at_most, tried.basis, tried.emulation_error))
+
+
 def record(check: str, trial: Trial) -> Tried:
     """The trial as plain data, to be kept with the observation."""
-    pairs = tuple(tuple(pair) for pair in trial.pairs)
     return Tried(
         check=check,
         fix=trial.fix,
-        log_ratios=pairs,
+        log_ratios=tuple(map(tuple, trial.pairs)),
+        log_ratios_at_most=tuple(map(tuple, trial.pairs_at_most)),
         failure=trial.failure,
         basis=trial.way.basis,
         emulation_error=trial.way.emulation_error,

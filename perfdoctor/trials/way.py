@@ -26,6 +26,9 @@ class Way:
     """Whether it can make a change."""
     basis: Literal["measured", "replayed", "estimated"] = "measured"
     emulation_error: float | None = 0.0
+    at_most: Callable[[Change], Change | None] = lambda _: None
+    """The same change, without what it may not need though it was measured with it; None if there
+    is nothing of the kind."""
     after: Callable[[Change], Play] | None = None
     """Measures changes with another one in place on both sides; None if it can't."""
     pair_s: float = PAIR_S

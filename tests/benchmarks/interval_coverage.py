@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 from scipy.stats import chi2
 
-from perfdoctor.doctor import measured
 from perfdoctor.targets.resolve import read_observation
 from perfdoctor.trials.statistics import LAUNCH_DF, LAUNCH_SD, LOOKS, clear, gain_of, trimmed_mean
+from perfdoctor.trials.trial import measured
 from tests.saved import save
 
 RESULTS = Path(__file__).parent / "results"

@@ -43,6 +43,16 @@ def test_loading_that_is_done_once_for_all_is_nobodys_work() -> None:
     assert (found.work_ms, found.threads_ms, found.children_ms) == (4.0, 0.0, 0.0)
 
 
+def test_a_larger_batch_is_loaded_as_slowly_example_by_example_or_in_the_same_time() -> None:
+    larger = "batch-8-to-32"
+    grows = changed(HOST, {"program": larger})
+    assert (grows.program, grows.spin_ms, grows.sleep_ms) == (larger, (5.0, 10.0), (20.0,))
+    for asked in ({"program": larger, "growing": 0}, {"growing": 0, "program": larger}):
+        stays = changed(HOST, dict(asked))
+        assert stays.program == larger
+        assert (stays.spin_ms, stays.sleep_ms) == (WORK.spin_ms, WORK.sleep_ms)
+
+
 def test_a_host_that_only_loads_does_nothing_else_and_sleeps_for_nothing_else() -> None:
     found = changed(HOST, {"handling": 0})
     assert (found.spin_ms, found.sleep_ms, found.overlap_ms) == ((1.0, 2.0), (4.0,), 1.0)

@@ -1,5 +1,6 @@
 """What fixes gain on a captured step."""
 
+import dataclasses
 import math
 import os
 import time
@@ -268,6 +269,18 @@ def test_what_changes_the_step_can_be_replayed(groups: ProcessGroups, trained: C
         replay.told(observed(), soon())
         for change, can in CHANGES:
             assert replay.can(change) == can, change
+
+
+def test_a_larger_batch_may_take_no_longer_to_be_loaded(
+    groups: ProcessGroups, trained: Captured
+) -> None:
+    larger = Change(step={"program": "batch-8-to-32"})
+    with replay_of(groups, trained.folder) as replay:
+        replay.told(observed(), soon())
+        assert replay.at_most(larger) is None  # nothing was seen to be loaded
+        replay._host = dataclasses.replace(replay._host, loading_share=0.5)
+        assert replay.at_most(larger) == Change(step={"growing": 0, "program": "batch-8-to-32"})
+        assert replay.at_most(Change(step={"collecting": 0})) is None
 
 
 def test_what_a_change_gains_on_top_of_another_one(

@@ -3,7 +3,6 @@ import math
 import pytest
 from msgspec.structs import replace
 
-from perfdoctor.doctor import measured
 from perfdoctor.report import figures
 from perfdoctor.report.figures import Shown
 from perfdoctor.schema.figures import SourceLines, Sweep
@@ -11,6 +10,7 @@ from perfdoctor.schema.fix import Change, Fix, Tried
 from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.program import Layer
 from perfdoctor.schema.report import Evidence, Finding
+from perfdoctor.trials.trial import measured
 from tests.recorded import recorded
 
 

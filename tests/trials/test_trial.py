@@ -12,7 +12,7 @@ from perfdoctor.schema.workload import Workload
 from perfdoctor.trials.change import changed_workload
 from perfdoctor.trials.live import WorkerEnded
 from perfdoctor.trials.statistics import LOOKS
-from perfdoctor.trials.trial import Laboratory, Trial, Wish, record, speedup
+from perfdoctor.trials.trial import Laboratory, Trial, Wish, measured, record, speedup
 from perfdoctor.trials.way import Play, Way, on_the_program
 
 MOST_PLAYS = 20
@@ -146,6 +146,19 @@ def test_each_further_pair_of_a_replay_is_of_another_process() -> None:
     lab = Laboratory([way], time.monotonic() + 1000, 0.05, say=lambda text: None)
     [tried] = lab.best_of("workspaces", fixes("a"), sweep=False)
     assert len(processes) == len(tried.log_ratios) - 1 > 0
+
+
+def test_what_a_change_may_not_need_is_left_out_in_a_further_pair() -> None:
+    """Of the best one only; the gain reaches from one to the other."""
+    pairs = measure(a=1.5, b=2.0, best=8.0)
+    way = Way(pairs, lambda change: True, "replayed", at_most=lambda change: fix("best").change)
+    lab = Laboratory([way], time.monotonic() + 1000, 0.05, say=lambda text: None)
+    tried, other = lab.best_of("batch-size", fixes("a", "b"), sweep=False)
+    assert pairs.played == ["a", "b", "best"]
+    assert other.log_ratios_at_most == () and len(tried.log_ratios_at_most) == 1
+    gain = measured(tried)
+    assert gain is not None and gain.basis == "estimated"
+    assert gain.low < 2.0 < 8.0 < gain.high and gain.speedup == pytest.approx(4.0)
 
 
 def test_there_is_no_second_pair_after_the_deadline() -> None:
