@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from perfdoctor.replay.changes import changed, less_work, loading_elsewhere
 from perfdoctor.replay.conditions import Host
 from perfdoctor.schema.capture import Conditions
+from perfdoctor.schema.fix import Scalar
 
 times = st.floats(0, 1e3)
 shares = st.floats(0, 1)
@@ -47,8 +48,9 @@ def test_a_larger_batch_is_loaded_as_slowly_example_by_example_or_in_the_same_ti
     larger = "batch-8-to-32"
     grows = changed(HOST, {"program": larger})
     assert (grows.program, grows.spin_ms, grows.sleep_ms) == (larger, (5.0, 10.0), (20.0,))
-    for asked in ({"program": larger, "growing": 0}, {"growing": 0, "program": larger}):
-        stays = changed(HOST, dict(asked))
+    in_order: dict[str, Scalar] = {"program": larger, "growing": 0}
+    for asked in (in_order, dict(reversed(in_order.items()))):
+        stays = changed(HOST, asked)
         assert stays.program == larger
         assert (stays.spin_ms, stays.sleep_ms) == (WORK.spin_ms, WORK.sleep_ms)
 
