@@ -11,7 +11,7 @@ from perfdoctor.schema.digest import Digest
 from perfdoctor.schema.memory import Memory
 from perfdoctor.schema.recording import Recording
 from perfdoctor.schema.run import CompileCache, Setting
-from perfdoctor.schema.surroundings import Host
+from perfdoctor.schema.surroundings import Backend, Host
 
 FEW_CALLS = 8
 """Jitted calls of a step that is no sequence of operations."""
@@ -78,4 +78,13 @@ def memory(recording: Recording) -> Memory:
         samples=tuple(recording.memory_samples),
         arrays=tuple(recording.arrays),
         devices=tuple(recording.device_memory),
+    )
+
+
+def own_backend(backend: Backend | None, recording: Recording | None) -> Backend | None:
+    """What the program itself computes on: its code may choose otherwise than where it began."""
+    if backend is None or recording is None or not recording.platform:
+        return backend
+    return msgspec.structs.replace(
+        backend, platform=recording.platform, devices=recording.computes_on
     )

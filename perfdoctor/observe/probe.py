@@ -15,9 +15,10 @@ from typing import Any
 import msgspec
 
 from perfdoctor.kernel import die_with_parent
+from perfdoctor.observe.agent.devices import devices
 from perfdoctor.observe.agent.settings import settings
 from perfdoctor.schema.probe import ProbeLine
-from perfdoctor.schema.surroundings import Backend, Device, GpuLibrary
+from perfdoctor.schema.surroundings import Backend, GpuLibrary
 
 
 class Collector(logging.Handler):
@@ -103,15 +104,7 @@ def backend_of(jax: Any, start_s: float, warnings: Sequence[str]) -> Backend:
     """What jax computes on. `start_s`: the seconds that its start took."""
     return Backend(
         platform=jax.default_backend(),
-        devices=tuple(
-            Device(
-                id=device.id,
-                platform=device.platform,
-                kind=device.device_kind,
-                memory_bytes=(device.memory_stats() or {}).get("bytes_limit"),
-            )
-            for device in jax.devices()
-        ),
+        devices=devices(jax),
         start_s=start_s,
         warnings=tuple(warnings),
         libraries=gpu_libraries(),

@@ -9,7 +9,14 @@ from perfdoctor import __version__
 from perfdoctor.observe.gpu import gpus
 from perfdoctor.observe.host import host
 from perfdoctor.observe.libraries import environment, libraries
-from perfdoctor.observe.parts import compile_cache, eager, memory, settings_made, within
+from perfdoctor.observe.parts import (
+    compile_cache,
+    eager,
+    memory,
+    own_backend,
+    settings_made,
+    within,
+)
 from perfdoctor.observe.probing import Settings, probe
 from perfdoctor.observe.run import Watched, watch
 from perfdoctor.processes import ProcessGroups
@@ -65,7 +72,7 @@ def observation_of(
         libraries=libraries(),
         environment=environment({**env, **set_in_code}),
         set_in_code=tuple(set_in_code),
-        backend=backend,
+        backend=own_backend(backend, recording),
         failure=watched.failure,
         ended_s=watched.ended_s,
         settings=settings_made(settings, recording, env) if recording else None,

@@ -8,6 +8,7 @@ from msgspec import Struct, field
 from perfdoctor.schema.calls import Eager, StepCalls
 from perfdoctor.schema.memory import DeviceMemory, LiveArrays, MemorySample
 from perfdoctor.schema.run import Threads
+from perfdoctor.schema.surroundings import Device
 
 Frame = tuple[str, int, str]
 """file, line, function"""
@@ -101,6 +102,11 @@ class Recording(Struct, kw_only=True):
     """Environment variables that the program had set itself when it computed first."""
     devices: int = 1
     """Local devices of the default backend."""
+    platform: str = ""
+    """The default backend of the program itself, which its code may have chosen; empty where
+    nobody asked."""
+    computes_on: tuple[Device, ...] = ()
+    """All its devices."""
     affinity_cores: int = 0
     """On which its main thread may run; 0 where that was not asked."""
     cache_hits: int = 0

@@ -14,6 +14,7 @@ import psutil
 
 from perfdoctor.injection.calls import Hearing
 from perfdoctor.kernel import let_other_threads_go_first
+from perfdoctor.observe.agent.devices import devices
 from perfdoctor.observe.agent.executables import executables
 from perfdoctor.observe.agent.memory import (
     MemoryWatch,
@@ -168,6 +169,7 @@ class WindowTracer:
         recording.gc_thresholds = gc.get_threshold()
         recording.settings = settings(jax)
         recording.devices = jax.local_device_count()
+        recording.platform, recording.computes_on = jax.default_backend(), devices(jax)
         recording.affinity_cores = len(os.sched_getaffinity(os.getpid()))
         recording.own = own_folders()
         recording.memory_samples = self._memory.samples
