@@ -3,9 +3,9 @@
 python -m tests.clinic.fresh ROUND [NAME …]
 
 ROUND is `first` to `seventh`, a folder of `fresh`: scripts that were examined once are known, and
-the next ten are to be written by somebody else. Their authors knew the ids of the checks, and neither
-perfdoctor's code nor the scripts on which it was tried. `cases.json` there has the lines by which
-each fault differs from its healthy script, the environment, and which id is to come first;
+the next ten are to be written by somebody else. Their authors knew the ids of the checks, and
+neither perfdoctor's code nor the scripts on which it was tried. `cases.json` there has the lines by
+which each fault differs from its healthy script, the environment, and which id is to come first;
 `truth.json`, if it is there, what faults cost when their author tried them, in one short run each.
 Else each is run by itself first: its last line tells how long its steps took; a fault's truth is
 that of the healthy script, run before and after the faulty ones, over its own. Then each is

@@ -7,7 +7,14 @@ import pytest
 from msgspec.structs import replace
 
 from perfdoctor import needed
-from perfdoctor.observe.parts import compile_cache, eager, memory, settings_made, within
+from perfdoctor.observe.parts import (
+    compile_cache,
+    eager,
+    memory,
+    own_backend,
+    settings_made,
+    within,
+)
 from perfdoctor.observe.probing import Settings
 from perfdoctor.schema.calls import Eager
 from perfdoctor.schema.digest import Digest
@@ -23,6 +30,18 @@ def test_a_program_that_binds_itself_to_fewer_cores_uses_those(bound: int, usabl
     found = within(machine, bound)
     assert found.usable_cores == usable
     assert found.affinity_cores == (bound if bound == 2 else 4)
+
+
+def test_what_the_program_chose_in_its_code_is_what_it_computes_on() -> None:
+    """The probe, which runs before it, was told of one device."""
+    probed = needed(recorded("healthy").backend)
+    assert len(probed.devices) == 1
+    several = tuple(replace(probed.devices[0], id=number) for number in range(8))
+    seen = Recording(start_ns=0, platform="cpu", computes_on=several)
+    found = own_backend(replace(probed, platform="gpu"), seen)
+    assert found == replace(probed, platform="cpu", devices=several)
+    assert own_backend(probed, Recording(start_ns=0)) == probed  # it ended before it was asked
+    assert own_backend(probed, None) == probed and own_backend(None, seen) is None
 
 
 def made(
