@@ -1,10 +1,11 @@
 """Holds the program's next jitted call up, for a moment."""
 
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from perfdoctor.injection.calls import OWN_FILES, Function
+from perfdoctor.injection.calls import OWN_FILES, Function, Hearing
 
 OWN_FILES.add(__file__)
 LONGEST_S = 5.0
@@ -26,3 +27,22 @@ class Hold:
             self.held.set()
             self.over.wait(LONGEST_S)
         return function.jitted(*args, **kwargs)
+
+
+def let_compute(
+    jax: Any,
+    hearing: Hearing,
+    wait_for: Callable[[Callable[[], bool], float], None],
+    is_computed: Callable[[], bool],
+) -> None:
+    """Holds the program's next call up until something of ours is computed: where XLA has a single
+    thread, that takes the program's steps first, one after the other.
+    """
+    if is_computed():
+        return
+    hold = hearing.hear = Hold(jax)
+    try:
+        wait_for(is_computed, LONGEST_S)
+    finally:
+        hearing.hear = None
+        hold.over.set()

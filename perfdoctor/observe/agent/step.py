@@ -16,6 +16,7 @@ from perfdoctor.observe.agent.capture import Capturer
 from perfdoctor.observe.agent.compilation import CompilationWatch
 from perfdoctor.observe.agent.garbage import GarbageWatch
 from perfdoctor.observe.agent.glance import Glance
+from perfdoctor.observe.agent.hold import let_compute
 from perfdoctor.observe.agent.patience import Patience
 from perfdoctor.observe.agent.roles import Probe, step_of
 from perfdoctor.observe.agent.silence import Context
@@ -37,8 +38,7 @@ PROBING_S, CAPTURING_S = 7.0, 30.0
 """Seconds that probing and saving may take at most: programs whose steps take long are waited
 for."""
 COPYING_S = 3.0
-"""Seconds to wait until the captured state is computed, where the program runs ahead of it; after
-that the window comes first."""
+"""Seconds to wait until the captured state is computed, where the program runs ahead of it."""
 USED_UP_S = 3.0
 """Seconds to wait at most until what was loaded ahead is used up."""
 MOST_TIMED = 3
@@ -240,6 +240,7 @@ class StepWatch:
         """Write what was captured and could not be written yet; waits until it is computed."""
         if self._capturer is None:
             return
+        let_compute(self._jax, self.hearing, self._patience.wait_for, self._capturer.is_computed)
         self._capturer.finish()
         self.failure = self._capturer.failure
         self._capturer = None
