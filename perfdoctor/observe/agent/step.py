@@ -111,7 +111,7 @@ class StepWatch:
         callers = {each.thread for each in timer.calls}
         beside = work_beside(timed.before, timed.after, told[1].thread, callers, steps)
         compilations = timed.compilations(self._compilation.events) / steps
-        self._reuses_memory = reuses_memory(timed.faults / steps, told[1])
+        self._reuses_memory = reuses_memory(timed.faults / steps, told[0].step_ms)
         self._tell(timer, prober, told, beside, compilations)
 
     def _timed(self) -> TimedSteps | None:

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfdoctor.observe.agent.compilation import COMPILED
-from perfdoctor.observe.agent.roles import Probe
 from perfdoctor.observe.agent.telling import (
     compiled,
     compiling_ms,
@@ -16,37 +15,19 @@ from perfdoctor.observe.agent.telling import (
     page_faults,
     reuses_memory,
 )
-from perfdoctor.schema.calls import Leaf
 from perfdoctor.schema.recording import CompileEvent
-from tests.calls import call_of
 
 PAGES = 256
 
 
-def probe(*, donated: bool) -> Probe:
-    """Of a step with so many pages of state."""
-    size = PAGES * mmap.PAGESIZE
-    leaf = Leaf(
-        argument="p",
-        role="state",
-        kind="device",
-        shape=(size // 4,),
-        dtype="float32",
-        bytes=size,
-        donated=donated,
-    )
-    call = call_of(leaf)
-    return Probe((call,), (1,), 0, size // 4)
-
-
 @pytest.mark.parametrize(
-    ("faults", "donated", "reused"),
-    [(3.0, False, True), (PAGES, False, False), (PAGES, True, True), (0.0, True, True)],
+    ("faults", "step_ms", "reused"),
+    [(0.0, 1.0, True), (230.0, 5.4, True), (1462.0, 5.6, False), (31_000.0, 74.0, False)],
 )
-def test_memory_is_reused_where_results_touch_no_new_pages(
-    faults: float, donated: bool, reused: bool
+def test_memory_is_reused_where_steps_touch_few_new_pages(
+    faults: float, step_ms: float, reused: bool
 ) -> None:
-    assert reuses_memory(faults, probe(donated=donated)) is reused
+    assert reuses_memory(faults, step_ms) is reused
 
 
 def test_pages_that_are_touched_first_are_counted() -> None:
