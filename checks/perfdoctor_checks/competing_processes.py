@@ -14,8 +14,9 @@ How it is measured
 ------------------
 Over the traced window: the CPU time of everything but the training and the kernel itself (processes
 by name, the hypervisor's steal), and the time for which the training's threads were ready but had
-no core (/proc/<pid>/task/*/schedstat). What others don't take in half of the window at least was a
-command that ended at once, and does not count. The loss is the smaller of the two: threads also
+no core (/proc/<pid>/task/*/schedstat). What others take for less than half of the window does not
+count, since it may be a command that ended at once; so a rival that rests more than it works stays
+unseen. The loss is the smaller of the two: threads also
 wait for each other. Memory bandwidth that others take can't be seen from here.
 
 How to fix

@@ -21,10 +21,11 @@ a large array that is another one in each step, with the same values, where copy
 What is no new data counts from 1 MiB. What it costs is measured on the captured step, with the
 state and the constants on the device; else estimated by the copying, and the waiting for a state
 that is fetched, as far as the device idles meanwhile. What is copied before the calls can't be told
-apart; where an accelerator idles for a good part of the step meanwhile, a thread that copies a step
-ahead would spare that; a CPU's cores would do that work themselves, so there it is a hint. Where an
-accelerator idles while new data are copied in the calls, the captured step is run with such a
-thread. Arrays that the program holds as constants are counted in its text.
+apart; where an accelerator idles for a good part of the step while the thread that makes the calls
+copies, a thread that copies a step ahead would spare that. Else it is a hint: a CPU's cores would
+do that work themselves. Where an accelerator idles while new data are copied in the calls, the
+captured step is run with such a thread. Arrays that the program holds as constants are counted in
+its text.
 
 How to fix
 ----------
@@ -76,14 +77,8 @@ def check(observation: Observation) -> Outcome:
     new_bytes = sum(leaf.bytes for leaf in handed if leaf.role == "new")
     size = sum(leaf.bytes for leaf in stale)
     if size < MIB:
-        lost_ms = min(steps.upload_ms, steps.idle_ms)
-        if lost_ms >= GOOD_PART * steps.time_ms:
-            text = f"copying to the device takes {steps.upload_ms:.1f} ms a step, while it idles"
-            fixes = [ahead(observation, in_calls=False)]
-            if on_cpu(observation):
-                return hint(text, evidence, fixes)
-            gain = spared(steps.time_ms, lost_ms, lost_ms / 2, lost_ms)
-            return issue(text, evidence, fixes, gain)
+        if min(steps.upload_ms, steps.idle_ms) >= GOOD_PART * steps.time_ms:
+            return before_the_calls(observation, steps, evidence)
         text = f"{len(handed)} host arrays a step, {sized(new_bytes)} of them new data"
         if large := constants(observation, evidence):
             return large
@@ -97,6 +92,19 @@ def check(observation: Observation) -> Outcome:
     by_hand = any(leaf.remade and leaf.role == "state" for leaf in stale)
     advice = resting(observation, fetched, by_hand=by_hand)
     return issue(text, [*evidence, *sizes(stale)], [advice], gain)
+
+
+def before_the_calls(observation: Observation, steps: Steps, evidence: list[Evidence]) -> Outcome:
+    """Of what is copied while the device idles: a finding where an accelerator waits for it, since
+    the thread that makes the calls copies; a CPU's cores, or another thread, may do it by the way.
+    """
+    text = f"copying to the device takes {steps.upload_ms:.1f} ms a step, while it idles"
+    fixes = [ahead(observation, in_calls=False)]
+    lost_ms = min(steps.upload_ms, steps.exposed_dispatch_ms)
+    if on_cpu(observation) or lost_ms < GOOD_PART * steps.time_ms:
+        return hint(text, evidence, fixes)
+    gain = spared(steps.time_ms, lost_ms, lost_ms / 2, lost_ms)
+    return issue(text, evidence, fixes, gain)
 
 
 def is_held_up(observation: Observation, steps: Steps) -> bool:

@@ -22,9 +22,10 @@ from perfdoctor.schema.capture import MANIFEST, Capture, Conditions, Order, Repl
 LEFT_OUT = ("dump", "cache", "explain", "log", "profil", "platform", "distributed", "pjrt", "mock")
 """Settings of the script that a replay must not or need not have: words in their names."""
 
-KEEPING = {-3: 2**30, -1: 2**31 - 1}
-"""Settings of mallopt(3): M_MMAP_THRESHOLD and M_TRIM_THRESHOLD, as high as they go. A single arena
-for all threads would leave nothing to luck, but steps of 0.6 ms took 1.0 by it: threads wait."""
+KEEPING = {-3: 32 * 2**20, -1: 2**31 - 1}
+"""Settings of mallopt(3): M_MMAP_THRESHOLD, as high as glibc sets it by itself, since larger pieces
+are new pages in the program too; and M_TRIM_THRESHOLD, as high as it goes. A single arena for all
+threads would leave nothing to luck, but steps of 0.6 ms took 1.0 ms by it: threads wait for it."""
 
 
 def impose(settings: dict[str, Any]) -> None:

@@ -122,7 +122,7 @@ def blurred(gain: float, emulation_error: float | None) -> tuple[float, float]:
 
 def between_both(least: Gain, most: Gain) -> Gain:
     """The gain of a fix that was measured in two ways, of which nobody knows the right one: the
-    interval holds both, and the gain is the middle of it by its logarithm.
+    interval holds both, and the gain is the middle of the two by their logarithms.
     """
     if most.speedup <= least.speedup * (1 + FAITHFUL):
         return least

@@ -35,6 +35,12 @@ def uploading(**fields: Any) -> Observation:
     return replace(seen, steps=steps, program=program, target=target, calls=None)
 
 
+def on_gpu(seen: Observation) -> Observation:
+    """The same on an accelerator."""
+    assert seen.backend is not None
+    return replace(seen, backend=replace(seen.backend, platform="gpu"))
+
+
 def leaf(argument: str, role: Any, kind: Any, size: int) -> Leaf:
     return Leaf(
         argument=argument, role=role, kind=kind, shape=(size // 4,), dtype="float32", bytes=size
@@ -58,19 +64,22 @@ def test_what_is_copied_before_the_calls_is_a_hint_where_the_device_idles_for_it
     outcome = transfers.check(probed(copied))
     assert outcome.kind == "hint" and "4.0 ms a step" in outcome.summary
     assert transfers.check(probed(copied, device_busy_ms=9.0)).kind == "ok"
+    assert transfers.check(probed(copied, upload_ms=2.0)).kind == "ok"
 
 
 def test_an_accelerator_that_idles_while_data_are_copied_before_the_calls_is_a_finding() -> None:
     copied = leaf("batch", "new", "device", 256 * MIB)
-    seen = probed(copied)
-    assert seen.backend is not None
-    on_gpu = replace(seen, backend=replace(seen.backend, platform="gpu"))
-    outcome = transfers.check(on_gpu)
+    outcome = transfers.check(on_gpu(probed(copied, exposed_dispatch_ms=4.0)))
     assert outcome.kind == "issue" and "4.0 ms a step" in outcome.summary
     gain = outcome.gain
     assert gain is not None and gain.basis == "estimated"
     assert gain.speedup == pytest.approx(10 / 6) and gain.high == pytest.approx(10 / 6)
-    assert transfers.check(probed(copied, upload_ms=2.0)).kind == "ok"
+
+
+def test_what_another_thread_copies_is_no_finding_on_an_accelerator_either() -> None:
+    """It may idle for something else."""
+    copied = leaf("batch", "new", "device", 256 * MIB)
+    assert transfers.check(on_gpu(probed(copied, exposed_dispatch_ms=0.1))).kind == "hint"
 
 
 @pytest.mark.parametrize(
