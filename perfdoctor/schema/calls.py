@@ -3,6 +3,7 @@
 Times are in milliseconds a step, unless the field's name says otherwise.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -153,6 +154,17 @@ class StepCalls(Struct, frozen=True, kw_only=True):
     def carries_state(self) -> bool:
         """Whether a step hands something on to the next one."""
         return any(leaf.role == "state" for call in self.calls for leaf in call.leaves)
+
+    def brings(self, length: int) -> bool:
+        """Whether an argument that is no state has an axis of this length; or two that make it
+        together, of which the first one is that of the devices.
+        """
+        return any(
+            length in (*leaf.shape, math.prod(leaf.shape[:2]))
+            for call in self.calls
+            for leaf in call.leaves
+            if leaf.role != "state"
+        )
 
     @property
     def runs_ahead(self) -> bool:

@@ -30,7 +30,7 @@ from perfdoctor.observe.digest.repetition import FEWEST_STEPS, calls_made
 from perfdoctor.observe.digest.steps import steps_of
 from perfdoctor.observe.digest.timeline import Timeline, as_computed, without_tracing
 from perfdoctor.protocol import DIGEST, PREVIEW, RECORDING, TRACE
-from perfdoctor.schema.calls import MOSTLY
+from perfdoctor.schema.calls import MOSTLY, StepCalls
 from perfdoctor.schema.digest import Digest
 from perfdoctor.schema.figures import Excerpt
 from perfdoctor.schema.program import Executable, Program
@@ -80,7 +80,7 @@ def digest(folder: Path) -> Digest:
     return Digest(
         compiles=compiles_of(recording),
         garbage=garbage_of(recording),
-        steps=with_batch(steps, step_program, recording.devices),
+        steps=with_batch(steps, step_program, recording.devices, recording.step_calls),
         timeline=picture_of(seen, steps, recording, missing),
         program=step_program,
         executable=executable,
@@ -204,10 +204,19 @@ def with_axes(
     return msgspec.structs.replace(executable, axis_shares=shares)
 
 
-def with_batch(steps: Steps | None, step_program: Program | None, devices: int) -> Steps | None:
-    """Adds the batch size that the program shows, and the throughput that follows from it."""
+def with_batch(
+    steps: Steps | None,
+    step_program: Program | None,
+    devices: int,
+    seen: StepCalls | None = None,
+) -> Steps | None:
+    """Adds the batch size that the program shows, and the throughput that follows from it.
+
+    `seen`: the calls; where only state has that length in them, it is that of a buffer from which
+    the step draws.
+    """
     batch = program.batch_size(step_program, devices) if step_program else None
-    if steps is None or batch is None:
+    if steps is None or batch is None or (seen is not None and not seen.brings(batch)):
         return steps
     # where several threads call, a step is one call of any, and `calls` are those of one thread
     calls = steps.calls.get(steps.function, 1.0) if steps.threads == 1 else 1.0
