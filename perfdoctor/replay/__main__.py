@@ -22,10 +22,10 @@ from perfdoctor.schema.capture import MANIFEST, Capture, Conditions, Order, Repl
 LEFT_OUT = ("dump", "cache", "explain", "log", "profil", "platform", "distributed", "pjrt", "mock")
 """Settings of the script that a replay must not or need not have: words in their names."""
 
-KEEPING = {-3: 32 * 2**20, -1: 2**31 - 1}
+KEEPING = {-3: 32 * 2**20, -1: 2**31 - 1, -2: 64 * 2**20}
 """Settings of mallopt(3): M_MMAP_THRESHOLD, as high as glibc sets it by itself, since larger pieces
-are new pages in the program too; and M_TRIM_THRESHOLD, as high as it goes. A single arena for all
-threads would leave nothing to luck, but steps of 0.6 ms took 1.0 ms by it: threads wait for it."""
+are new pages in the program too; M_TRIM_THRESHOLD, as high as it goes; and M_TOP_PAD, the size of a
+heap of a thread's arena, without which such a heap goes back to the kernel when it is empty."""
 
 
 def impose(settings: dict[str, Any]) -> None:
@@ -43,8 +43,8 @@ def impose(settings: dict[str, Any]) -> None:
 def keep_freed_memory() -> None:
     """Have memory that is freed stay with this process, as it does in a program whose steps need no
     new pages. Else it is luck, from process to process: one step of 27 MB of intermediate results
-    took 3.6 ms, or 10.5 where all their pages were new. It still is where these lie in the arena of
-    a thread. Does nothing where the C library is another one than glibc.
+    took 3.6 ms, or 10.5 where all their pages were new. Does nothing where the C library is another
+    one than glibc.
     """
     with suppress(AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
