@@ -12,7 +12,7 @@ def changed(host: Host, change: dict[str, Scalar]) -> Conditions:
     conditions = host.as_observed
     for name, value in change.items():
         if name == "loading":
-            conditions = loading_elsewhere(conditions, host.loading_share, str(value))
+            conditions = loading_elsewhere(conditions, host, str(value))
         elif name == "waits":
             conditions = waiting_less(conditions, host.reading_ms, float(value or 0.0))
         elif name == "collecting":
@@ -70,12 +70,17 @@ def by_one_thread(conditions: Conditions) -> Conditions:
     )
 
 
-def loading_elsewhere(conditions: Conditions, share: float, where: str) -> Conditions:
+def loading_elsewhere(conditions: Conditions, host: Host, where: str) -> Conditions:
     """`where`: thread, process, or nowhere, for what is loaded and prepared once for all.
 
     Other threads and processes that rest while the step stands still work for the step: they load.
+    What threads do while they are waited for takes a core all the same, where nobody waits.
     """
-    moved_ms, in_threads_ms = share * conditions.work_ms, conditions.threads_ms
+    share = host.loading_share
+    moved_ms, awaited_ms = share * conditions.work_ms, share * sum(conditions.sleep_ms)
+    in_threads_ms = max(
+        conditions.threads_ms, min(host.threads_ms, conditions.threads_ms + awaited_ms)
+    )
     threads_ms, children_ms = {
         "thread": (in_threads_ms + moved_ms, conditions.children_ms),
         "process": (0.0, conditions.children_ms + in_threads_ms + moved_ms),

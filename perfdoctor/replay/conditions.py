@@ -33,6 +33,9 @@ class Host:
     """Of that too."""
     reading_ms: float = 0.0
     """Work on results that it has waited for."""
+    threads_ms: float = 0.0
+    """What other threads work for a step in all; `as_observed` has what they do beyond the time in
+    which the calling thread sleeps, and waits for them."""
 
 
 def alone(program: str) -> Conditions:
@@ -66,6 +69,7 @@ def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program:
     if free:  # it waits for its turn, not for what they do
         idle_ms = 0.0
     of_threads_ms = calls.threads_cpu_ms - calls.collecting_beside_ms  # what that costs is seen
+    beside_ms = max(0.0, of_threads_ms - cpu_ms(free, of_processes=False))
     spins[0] -= overlap_ms
     rare_ms = max(calls.compiling_ms, 0.0 if calls.runs_ahead else calls.rare_ms)
     rarely_collecting_ms = min(rare_ms, calls.collecting_ms)
@@ -79,7 +83,7 @@ def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program:
         sleep_ms=tuple(idle_ms * each / max(sum(blocked), LEAST_MS) for each in blocked),
         overlap_ms=overlap_ms,
         waits=waits,
-        threads_ms=max(0.0, of_threads_ms - cpu_ms(free, of_processes=False) - idle_ms),
+        threads_ms=max(0.0, beside_ms - idle_ms),
         children_ms=max(0.0, calls.children_cpu_ms - cpu_ms(free, of_processes=True)),
         restless=round(sum(each.cores for each in free if not each.holds_interpreter)),
         restless_threads=sum(each.holds_interpreter for each in free),
@@ -95,6 +99,7 @@ def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program:
         rarely_collecting_ms=rarely_collecting_ms,
         compiling_ms=calls.compiling_ms,
         reading_ms=steps.reading_ms if steps is not None else 0.0,
+        threads_ms=beside_ms,
     )
 
 

@@ -1,5 +1,7 @@
 """What the host does beside a step, without what a fix takes away."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,6 +39,16 @@ def test_loading_moves_to_a_process() -> None:
     found = changed(HOST, {"loading": "process"})
     assert (found.spin_ms, found.sleep_ms, found.overlap_ms) == ((1.0, 2.0), (4.0,), 1.0)
     assert (found.threads_ms, found.children_ms) == (0.0, 6.0)
+
+
+@pytest.mark.parametrize(("in_all_ms", "beside_ms"), [(0.5, 1.0), (3.0, 3.0), (9.0, 5.0)])
+def test_what_threads_do_while_they_are_waited_for_takes_a_core_where_nobody_waits(
+    in_all_ms: float, beside_ms: float
+) -> None:
+    host = replace(HOST, threads_ms=in_all_ms)
+    assert changed(host, {"loading": "process"}).children_ms == beside_ms + 5.0
+    assert changed(host, {"loading": "thread"}).threads_ms == beside_ms + 4.0
+    assert changed(host, {"loading": "nowhere"}).children_ms == 0.0
 
 
 def test_loading_that_is_done_once_for_all_is_nobodys_work() -> None:
@@ -82,7 +94,7 @@ def test_changes_of_nothing_leave_all_as_it_is() -> None:
 
 @given(work, shares, st.sampled_from(["thread", "process"]))
 def test_work_that_is_moved_is_still_done(before: Conditions, share: float, where: str) -> None:
-    after = loading_elsewhere(before, share, where)
+    after = loading_elsewhere(before, Host(before, share, 0.0), where)
 
     def everywhere(conditions: Conditions) -> float:
         return conditions.work_ms + conditions.threads_ms + conditions.children_ms

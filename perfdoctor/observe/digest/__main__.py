@@ -6,6 +6,7 @@ python -m perfdoctor.observe.digest FOLDER: reads the folder's recording, trace 
 
 import gc
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -16,16 +17,17 @@ from perfdoctor.observe.digest.compiles import compiled_in, compiles_of, tracing
 from perfdoctor.observe.digest.cost import cost_of
 from perfdoctor.observe.digest.excerpt import excerpt_of
 from perfdoctor.observe.digest.executable import (
-    axis_shares,
-    convolutions_in,
     executable_of,
-    record_of,
-    text_of,
 )
 from perfdoctor.observe.digest.from_calls import steps_from, told_by_calls
 from perfdoctor.observe.digest.garbage import garbage_of
+from perfdoctor.observe.digest.joined import (
+    axis_shares,
+    convolutions_share,
+    program_of,
+    records_of,
+)
 from perfdoctor.observe.digest.layers import TOO_MANY
-from perfdoctor.observe.digest.places import Code
 from perfdoctor.observe.digest.repetition import FEWEST_STEPS, calls_made
 from perfdoctor.observe.digest.steps import steps_of
 from perfdoctor.observe.digest.timeline import Timeline, as_computed, without_tracing
@@ -34,7 +36,7 @@ from perfdoctor.schema.calls import MOSTLY, StepCalls
 from perfdoctor.schema.digest import Digest
 from perfdoctor.schema.figures import Excerpt
 from perfdoctor.schema.program import Executable, Program
-from perfdoctor.schema.recording import Recording
+from perfdoctor.schema.recording import ExecutableRecord, Recording
 from perfdoctor.schema.steps import ENDED_EARLY, Steps
 
 SHORTEST_S, LONGEST_S = 3.0, 40.0
@@ -66,17 +68,18 @@ def digest(folder: Path) -> Digest:
         step_program = program_of(steps, recording, missing)
         missing |= dict.fromkeys(("garbage", "executable", "cost", "threads"), ENDED_EARLY)
     elif recording.window is None:
-        parts = ("steps", "garbage", "program", "executable", "cost", "threads")
-        missing |= dict.fromkeys(parts, ENDED_EARLY)
+        why_not = ("steps", "garbage", "program", "executable", "cost", "threads")
+        missing |= dict.fromkeys(why_not, ENDED_EARLY)
     elif steps is None:
         why = why_no_steps(seen, recording)
         missing |= dict.fromkeys(("steps", "program", "executable", "cost"), why)
     else:
-        executable = with_axes(folder, steps, seen, recording)
-        steps = with_convolutions(folder, steps, seen, recording)
+        records = records_of(steps, recording)
+        executable = with_axes(folder, steps, records, seen, recording)
+        steps = with_convolutions(folder, steps, records, seen)
         size = executable.argument_bytes if executable is not None else None
         step_program = program_of(steps, recording, missing, size)
-    missing |= unread(step_program)
+    missing = unread(step_program) | missing
     return Digest(
         compiles=compiles_of(recording),
         garbage=garbage_of(recording),
@@ -89,20 +92,6 @@ def digest(folder: Path) -> Digest:
         next_window_s=next_window_s(seen, steps, recording),
         is_step_known=is_known(steps, recording),
     )
-
-
-def program_of(
-    steps: Steps, recording: Recording, missing: dict[str, str], size_bytes: int | None = None
-) -> Program | None:
-    """The step's program; why it can't be read is added to what is missing. `size_bytes`: of its
-    arguments, by which it is known among those of the same name.
-    """
-    code = Code(own=tuple(recording.own))
-    try:
-        return program.read(Path(recording.programs), steps.function, code, size_bytes)
-    except Exception as error:  # jaxlib's parser is no stable interface
-        missing["program"] = f"the StableHLO of {steps.function} can't be read: {error}"
-        return None
 
 
 def unread(step_program: Program | None) -> dict[str, str]:
@@ -180,27 +169,27 @@ def why_no_steps(seen: Timeline | None, recording: Recording) -> str:
 
 
 def with_convolutions(
-    folder: Path, steps: Steps, seen: Timeline | None, recording: Recording
+    folder: Path, steps: Steps, records: Sequence[ExecutableRecord], seen: Timeline | None
 ) -> Steps:
-    """Adds what the convolutions of the step's program take of the device's time."""
-    record = record_of(steps.function, recording)
-    if record is None or seen is None or not seen.operation_ms:
+    """Adds what the convolutions of the step's programs take of the device's time."""
+    if not records or seen is None or not seen.operation_ms:
         return steps
-    names = convolutions_in(text_of(folder, record))
-    told_ms = sum(seen.operation_ms.values())
-    share = sum(seen.operation_ms.get(name, 0.0) for name in names) / max(told_ms, 1e-9)
+    share = convolutions_share(folder, records, seen.operation_ms)
     return msgspec.structs.replace(steps, convolution_ms=share * steps.device_busy_ms)
 
 
 def with_axes(
-    folder: Path, steps: Steps, seen: Timeline | None, recording: Recording
+    folder: Path,
+    steps: Steps,
+    records: Sequence[ExecutableRecord],
+    seen: Timeline | None,
+    recording: Recording,
 ) -> Executable | None:
-    """XLA's account of the step, and what its long axes take."""
+    """XLA's account of the step's main program, and what long axes take in all of them."""
     executable = executable_of(folder, steps.function, recording)
-    record = record_of(steps.function, recording)
-    if executable is None or record is None or seen is None:
+    if executable is None or seen is None:
         return executable
-    shares = axis_shares(text_of(folder, record), seen.operation_ms)
+    shares = axis_shares(folder, records, seen.operation_ms)
     return msgspec.structs.replace(executable, axis_shares=shares)
 
 

@@ -75,8 +75,8 @@ def convolutions_in(text: str) -> frozenset[str]:
     return frozenset(fused.union(alone.values()))
 
 
-def axis_shares(text: str, operation_ms: Mapping[str, float]) -> dict[int, float]:
-    """The share of the operations' time that those take which touch arrays with a long axis, by its
+def axes_ms(text: str, operation_ms: Mapping[str, float]) -> tuple[float, dict[int, float]]:
+    """What a program's operations took, and those that touch arrays with a long axis, by its
     length.
 
     `text`: the optimised program; `operation_ms`: by the name of an operation.
@@ -94,7 +94,7 @@ def axis_shares(text: str, operation_ms: Mapping[str, float]) -> dict[int, float
         read = (axes.get(each, frozenset()) for each in NAMED.findall(operands))
         for length in axes[name].union(*read):
             touched[length] += took_ms
-    return {length: took_ms / whole_ms for length, took_ms in touched.items() if whole_ms > 0}
+    return whole_ms, dict(touched)
 
 
 def hashed(text: str) -> str:

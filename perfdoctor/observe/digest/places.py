@@ -20,6 +20,12 @@ LOADING_FILES = re.compile(
     r"|tensorflow/python/data|datasets|array_record|h5py|zarr|pyarrow|cv2|imageio|webdataset)/"
 )
 """Files of libraries that load and prepare data."""
+HANDING_OVER = re.compile(
+    r"/lib/python3[^/]*/(?:queue|(?:concurrent/futures|multiprocessing)/\w+)\.py$"
+)
+"""Files of Python in whose functions a thread waits for what others have prepared."""
+GIVING = ("put", "submit", "send")
+"""Those functions of them in which it hands something to others."""
 NEXT, ITEMS = "__next__", ("__getitem__", "__getitems__")
 """Methods of data loaders: that of an iterator, and those of whatever has items, a data set say."""
 LOGGING_FILES = re.compile(
@@ -121,7 +127,7 @@ class Code:
             return False  # an operation of its own, not a loader
         file, line, name = stack[on_way]
         source = self.caller((file, name))
-        among_arguments = any(self.is_own(frame[0]) for frame in inner)
+        among_arguments = any(self.is_own(frame[0]) or is_given(frame) for frame in inner)
         return line in source.feeding or (line in source.calling and among_arguments)
 
     def is_loading(self, frame: Frame) -> bool:
@@ -163,6 +169,12 @@ class Code:
             busiest = max(its_lines, key=lambda frame: lines[frame])
             found.append(Place(function=function, file=file, line=busiest[1], share=count / of))
         return tuple(found)
+
+
+def is_given(frame: Frame) -> bool:
+    """Whether this frame waits for what another thread or process has prepared."""
+    file, _, function = frame
+    return bool(HANDING_OVER.search(file)) and function.rpartition(".")[2] not in GIVING
 
 
 def is_logging(frame: Frame) -> bool:

@@ -1,7 +1,7 @@
 """What a profile tells of the programs that ran on the CPU: which run of each, and how long."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +16,10 @@ EDGE = 50
 """Events of one name that are asked for their run, at the begin of a trace and at its end."""
 ASKED = 128
 """Events of one name that are asked for their program, drawn from all of a trace."""
+FEW_ASKED = 16
+"""So many where a trace may hold thousands of names."""
+
+Lengths = npt.NDArray[np.float64]
 
 
 class Operation(NamedTuple):
@@ -93,43 +97,58 @@ def runs_between(earlier: Run, later: Run) -> int:
     return (later.number - earlier.number) % 2**32
 
 
-def operation_ms(threads: Sequence[Thread]) -> dict[str, float]:
-    """What operations took, by name; what runs beside another, or in one, counts in both."""
-    found: defaultdict[str, float] = defaultdict(float)
-    names = operations_in(threads)
-    for thread in threads:
-        for name in names & thread.spans.keys():
-            found[name] += total_of(thread.spans[name])
+def operation_ms(threads: Sequence[Thread]) -> dict[str, dict[str, float]]:
+    """What operations took, by XLA's name for their program and their own; what runs beside
+    another, or in one, counts in both.
+    """
+    found: defaultdict[str, dict[str, float]] = defaultdict(dict)
+    for module, name, took_ms in told_by_some(threads, lasting_ms, FEW_ASKED):
+        found[module][name] = took_ms
     return dict(found)
-
-
-def total_of(spans: Intervals) -> float:
-    """Milliseconds of all together, overlapping or not."""
-    return float((spans[:, 1] - spans[:, 0]).sum()) / 1e6
 
 
 def computed_ms(threads: Sequence[Thread]) -> dict[str, float]:
     """What the operations of each program took; where several run at the same time, or one in
-    another, each its part. Where programs have operations of one name, its time is divided as among
-    those events that are asked.
+    another, each its part.
     """
-    found: defaultdict[str, float] = defaultdict(float)
-    names = operations_in(threads)
+    names, found = operations_in(threads), defaultdict[str, float](float)
     passed_ms = shared_ms(
         together(spans for t in threads for name, spans in t.spans.items() if name in names)
     )
+    shared = told_by_some(
+        threads, lambda spans: passed_ms(spans[:, 1]) - passed_ms(spans[:, 0]), ASKED
+    )
+    for module, _, took_ms in shared:
+        found[module] += took_ms
+    return dict(found)
+
+
+def told_by_some(
+    threads: Sequence[Thread], took: Callable[[Intervals], Lengths], most: int
+) -> Iterator[tuple[str, str, float]]:
+    """The name of a program, that of an operation, and what this took there. Where programs have
+    operations of one name, its time is divided as among the `most` events that are asked.
+
+    `took`: milliseconds of each event, by its span.
+    """
     draw = np.random.default_rng(0)
-    for name in sorted(names):
+    for name in sorted(operations_in(threads)):
         events = [event for thread in threads for event in thread.events.get(name, ())]
-        spans = together(thread.spans[name] for thread in threads if name in thread.spans)
-        took_ms = passed_ms(spans[:, 1]) - passed_ms(spans[:, 0])
-        asked = draw.permutation(len(events))[:ASKED]
+        took_ms = took(together(each.spans[name] for each in threads if name in each.spans))
+        asked = draw.permutation(len(events))[:most]
         weight = took_ms.sum() / max(took_ms[asked].sum(), 1e-9)
+        found: defaultdict[str, float] = defaultdict(float)
         for index in asked:
             module = dict(events[index].stats).get("hlo_module")
             if module is not None:
                 found[str(module)] += float(weight * took_ms[index])
-    return dict(found)
+        yield from ((module, name, ms) for module, ms in found.items())
+
+
+def lasting_ms(spans: Intervals) -> Lengths:
+    """Milliseconds of each, overlapping or not."""
+    lengths: Lengths = (spans[:, 1] - spans[:, 0]) / 1e6
+    return lengths
 
 
 def shared_ms(spans: Intervals) -> Callable[[Instants], npt.NDArray[np.float64]]:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from perfdoctor.observe.digest.executable import LONG
 from perfdoctor.observe.digest.operations import below, sizes
 from perfdoctor.schema.program import Argument, Table
 
@@ -15,7 +16,9 @@ ARITHMETIC = frozenset(
 
 
 def tables_of(module: Any, arguments: Sequence[Argument]) -> tuple[Table, ...]:
-    """The arguments of which rows are looked up, each shape once."""
+    """The arguments of which rows are looked up, each shape once; and those with a long axis that
+    are computed as a whole, since another program of the step may look up their rows.
+    """
     looked_up: Counter[tuple[int, ...]] = Counter()
     computed: Counter[tuple[int, ...]] = Counter()
     for operation in below(module):
@@ -27,7 +30,7 @@ def tables_of(module: Any, arguments: Sequence[Argument]) -> tuple[Table, ...]:
     return tuple(
         Table(shape=shape, looked_up=looked_up[shape], computed=computed[shape])
         for shape in shapes
-        if looked_up[shape]
+        if looked_up[shape] or (computed[shape] and shape and shape[0] > LONG)
     )
 
 

@@ -52,8 +52,9 @@ class Timeline:
     """By XLA's name for a program: when its runs on the CPU began, where that can be told."""
     is_as_computed: bool = False
     """Whether calls are put where they were computed; see `as_computed`."""
-    operation_ms: dict[str, float] = field(default_factory=dict)
-    """By operation on the CPU: how long it took in all its runs; jax 0.8 tells none."""
+    operation_ms: dict[str, dict[str, float]] = field(default_factory=dict)
+    """By XLA's name for a program, and by operation on the CPU: how long it took in all its runs;
+    jax 0.8 tells none."""
     computed_ms: dict[str, float] = field(default_factory=dict)
     """By XLA's name for a program: how long its operations took on the CPU, those that ran beside
     each other each its part. Told where programs are of few operations; jax 0.8 tells none."""

@@ -114,14 +114,13 @@ def test_a_program_that_compiles_for_ever_is_not_looked_at_again() -> None:
 def test_convolutions_take_their_part_of_the_devices_time(tmp_path: Path) -> None:
     (tmp_path / "executables").mkdir()
     (tmp_path / "executables" / "0.txt").write_text(CONVOLVING)
-    seen = replace_of(SEEN, operation_ms={"ynn_fusion.11": 3.0, "sum_fusion": 9.0})
+    taken_ms = {"jit_step": {"ynn_fusion.11": 3.0, "sum_fusion": 8.0}, "jit_other": {"add": 1.0}}
+    seen = replace_of(SEEN, operation_ms=taken_ms)
     known = replace(steps(20), function="step", device_busy_ms=8.0)
-    recording = Recording(start_ns=0, executables=[record()])
-    assert with_convolutions(tmp_path, known, seen, recording).convolution_ms == 2.0
-    assert with_convolutions(tmp_path, known, SEEN, recording).convolution_ms is None
-    assert with_convolutions(tmp_path, known, None, recording).convolution_ms is None
-    unknown = Recording(start_ns=0)
-    assert with_convolutions(tmp_path, known, seen, unknown).convolution_ms is None
+    assert with_convolutions(tmp_path, known, [record()], seen).convolution_ms == 2.0
+    assert with_convolutions(tmp_path, known, [record()], SEEN).convolution_ms is None
+    assert with_convolutions(tmp_path, known, [record()], None).convolution_ms is None
+    assert with_convolutions(tmp_path, known, [], seen).convolution_ms is None
 
 
 def test_a_program_that_was_not_read_to_its_end_is_told_of() -> None:

@@ -192,6 +192,29 @@ def test_lines_that_prepare_the_arguments_of_the_step_load(
     assert trained(file).activity(stack) == activity
 
 
+LIBRARY = "/usr/lib/python3.11"
+
+
+@pytest.mark.parametrize(
+    ("inner", "activity"),
+    [
+        (("queue.py", "Queue.get"), "loading"),
+        (("concurrent/futures/_base.py", "Future.result"), "loading"),
+        (("multiprocessing/queues.py", "Queue.get"), "loading"),
+        (("queue.py", "Queue.put"), "other"),
+        (("threading.py", "Event.wait"), "other"),
+        (("random.py", "Random.shuffle"), "other"),
+    ],
+)
+def test_what_others_have_prepared_is_loaded_where_it_is_waited_for_in_the_line_of_the_step(
+    file: str, inner: tuple[str, str], activity: str
+) -> None:
+    waiting: Frame = (f"{LIBRARY}/threading.py", 320, "Condition.wait")
+    within: Frame = (f"{LIBRARY}/{inner[0]}", 171, inner[1])
+    stack = [waiting, within, (file, line_of("state, loss = step"), "train"), RUNPY]
+    assert trained(file).activity(stack) == activity
+
+
 def test_an_operation_of_jax_among_the_arguments_is_no_loading(file: str) -> None:
     stack = [JIT, (file, line_of("batch = decode"), "train")]
     assert trained(file).activity(stack) == "other"

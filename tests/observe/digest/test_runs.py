@@ -119,4 +119,4 @@ def test_of_many_operations_some_tell_the_program_of_all() -> None:
 def test_operations_are_added_up_by_name_over_all_threads() -> None:
     inline = thread_of([*operation("dot.1", 100, 7), *operation("dot.1", 300, 9)], 0)
     pool = thread_of([*operation("dot.1", 102, 8), event("no operation", 0, 10)], 0)
-    assert operation_ms([inline, pool]) == {"dot.1": pytest.approx(15e-6)}
+    assert operation_ms([inline, pool]) == {"jit_1": {"dot.1": pytest.approx(15e-6)}}

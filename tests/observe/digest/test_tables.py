@@ -49,11 +49,21 @@ def test_a_table_that_is_computed_as_a_whole_is_told_from_one_that_is_not() -> N
 
 @pytest.mark.parametrize(
     "step",
-    [lambda table, ids: table * 2 + ids.sum(), lambda table, ids: table[ids, 0].sum()],
+    [lambda table, ids: table[:99] * 2 + ids.sum(), lambda table, ids: table[ids, 0].sum()],
     ids=["nothing is looked up", "single elements are"],
 )
-def test_what_has_no_rows_looked_up_is_no_table(step: Callable[..., Any]) -> None:
+def test_what_has_no_rows_looked_up_and_is_not_computed_is_no_table(
+    step: Callable[..., Any],
+) -> None:
     assert lowered(step, TABLE, INDEX).tables == ()
+
+
+def test_what_is_only_computed_may_be_a_table_that_another_program_looks_up() -> None:
+    def double(table: Any) -> Any:
+        return table * 2
+
+    assert lowered(double, TABLE).tables == (Table(shape=(ROWS, WIDTH), looked_up=0, computed=1),)
+    assert lowered(double, ((8, ROWS), "float32")).tables == ()
 
 
 @pytest.mark.parametrize(
