@@ -14,7 +14,7 @@ made the same program of 16 MB take 1.6 or 3.1 ms. The interval of a gain counts
 
 def observed_ms(calls: StepCalls, steps: Steps | None) -> float:
     """What a step takes in the run: as it was timed first; or as it was traced after that, where it
-    took less then. A trace makes no step faster, so the machine was disturbed before.
+    surely took less then. A trace makes no step faster, so the machine was disturbed before.
 
     What is done now and then need not be in the window of a trace, and is told by the calls; so is
     what compiles, of which the window counts no steps.
@@ -25,7 +25,8 @@ def observed_ms(calls: StepCalls, steps: Steps | None) -> float:
     if ours == 0 or round(steps.calls.get(steps.function, 1.0)) != ours:
         return calls.time_ms
     rare_ms = 0.0 if calls.runs_ahead else calls.rare_ms
-    return rare_ms + min(calls.time_ms - rare_ms, steps.time_ms)
+    timed_ms, most_ms = calls.time_ms - rare_ms, steps.time_ms + 2 * steps.standard_error_ms
+    return rare_ms + (steps.time_ms if most_ms < timed_ms else timed_ms)
 
 
 def emulation_error(alone: Alone) -> float | None:

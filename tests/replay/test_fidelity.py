@@ -23,9 +23,8 @@ def traced(time_ms: float, calls: float = 1.0, threads: int = 1) -> Steps:
     """Steps of so many calls, as a window shows them."""
     steps = recorded("healthy").steps
     assert steps is not None
-    return structs.replace(
-        steps, function="step", time_ms=time_ms, calls={"step": calls}, threads=threads
-    )
+    told = {"time_ms": time_ms, "standard_error_ms": 0.1, "threads": threads}
+    return structs.replace(steps, function="step", calls={"step": calls}, **told)
 
 
 def timed(time_ms: float, rare_ms: float = 0.0, ready: float = 1.0) -> StepCalls:
@@ -37,6 +36,8 @@ def timed(time_ms: float, rare_ms: float = 0.0, ready: float = 1.0) -> StepCalls
 def test_a_step_takes_what_it_took_when_the_machine_was_at_rest() -> None:
     assert observed_ms(timed(16.0), traced(12.0)) == 12.0
     assert observed_ms(timed(12.0), traced(16.0)) == 12.0  # a trace is slow
+    unsure = structs.replace(traced(12.0), standard_error_ms=3.0)
+    assert observed_ms(timed(16.0), unsure) == 16.0
 
 
 def test_what_is_done_now_and_then_is_not_in_each_window() -> None:

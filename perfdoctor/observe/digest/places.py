@@ -18,8 +18,9 @@ Activity = Literal["loading", "logging", "other"]
 LOADING_FILES = re.compile(
     r"/(?:site|dist)-packages/(?:grain|PIL|torch/utils/data|torchvision|tensorflow_datasets"
     r"|tensorflow/python/data|datasets|array_record|h5py|zarr|pyarrow|cv2|imageio|webdataset)/"
+    r"|/lib/python3[^/]*/json/(?:decoder|scanner)\.py$"
 )
-"""Files of libraries that load and prepare data."""
+"""Files of libraries, and of Python, that load and prepare data."""
 HANDING_OVER = re.compile(
     r"/lib/python3[^/]*/(?:queue|(?:concurrent/futures|multiprocessing)/\w+)\.py$"
 )

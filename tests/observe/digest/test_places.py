@@ -111,6 +111,15 @@ def test_what_the_source_tells_goes_before_the_name(tmp_path: Path) -> None:
     assert Code().activity([configuration, TRAIN]) == "other"
 
 
+def test_what_reads_a_file_of_examples_loads_and_logs_nothing() -> None:
+    stack: list[Frame] = [
+        ("/usr/lib/python3.11/json/decoder.py", 353, "JSONDecoder.raw_decode"),
+        ("/usr/lib/python3.11/json/__init__.py", 346, "loads"),
+        TRAIN,
+    ]
+    assert Code().activity(stack) == "loading"
+
+
 def test_what_a_loader_logs_is_loading() -> None:
     stack: list[Frame] = [
         ("/usr/lib/python3.11/logging/__init__.py", 5, "Logger.info"),
