@@ -80,9 +80,10 @@ def as_computed(timeline: Timeline, *, even_if_as_many: bool = False) -> Timelin
     """The timeline of a program that is far ahead of the device, its calls put where they were
     computed.
 
-    It may have made all calls of the window before it, or those of the next minute in it. Of
-    several threads or devices it is not told which call is which run's. `even_if_as_many`: also
-    where as many calls were made as computed, of other steps.
+    It may have made all calls of the window before it, or those of the next minute in it, or those
+    of the window in a burst at its begin. Of several threads or devices it is not told which call
+    is which run's. `even_if_as_many`: also where as many calls were made as computed, of other
+    steps.
     """
     if len(timeline.by_thread) > 1 or len(timeline.busy_by_device) > 1:
         return timeline
@@ -91,8 +92,11 @@ def as_computed(timeline: Timeline, *, even_if_as_many: bool = False) -> Timelin
         functions.get(module, module.removeprefix("jit_")): begins
         for module, begins in timeline.run_begins.items()
     }
-    called = {name: len(timeline.dispatches.get(name, NOTHING)) for name in begun}
-    differ = any(is_another_number(called[name], len(begins)) for name, begins in begun.items())
+    called = {name: timeline.dispatches.get(name, NOTHING)[:, 0] for name in begun}
+    differ = any(
+        is_another_number(len(called[name]), len(begins)) or is_burst(called[name], begins)
+        for name, begins in begun.items()
+    )
     if not begun or not (differ or even_if_as_many):
         return timeline
     moved = {name: np.stack([begins, begins + 1], axis=1) for name, begins in begun.items()}
@@ -105,3 +109,11 @@ def as_computed(timeline: Timeline, *, even_if_as_many: bool = False) -> Timelin
 def is_another_number(called: int, computed: int) -> bool:
     """Whether so many calls can't be those that were computed, but for some at the edges."""
     return abs(called - computed) > max(FEW_MORE, SHARE_MORE * computed)
+
+
+def is_burst(called: Instants, computed: Instants) -> bool:
+    """Whether calls follow each other more quickly than they are computed, all in all."""
+    if min(len(called), len(computed)) <= FEW_MORE:
+        return False
+    calls_ns, runs_ns = (float(np.ptp(each)) / (len(each) - 1) for each in (called, computed))
+    return calls_ns < (1 - SHARE_MORE) * runs_ns

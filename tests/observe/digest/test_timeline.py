@@ -27,16 +27,21 @@ def test_without_tracing_nothing_is_taken_away() -> None:
     assert list(without_tracing(seen, NOTHING).dispatches) == list(calls)
 
 
-def ahead(called: int, computed: int, threads: int = 1) -> Timeline:
-    """A window of so many calls, at once, and of as many runs of their program."""
-    calls = {"step": union([(n, n + 1) for n in range(0, 2 * called, 2)])} if called else {}
+RUN_NS = 1000
+"""What a run of the program takes."""
+
+
+def ahead(called: int, computed: int, threads: int = 1, every_ns: int = 2) -> Timeline:
+    """A window of so many calls, one after another, and of as many runs of their program."""
+    begins = range(0, every_ns * called, every_ns)
+    calls = {"step": union([(n, n + 1) for n in begins])} if called else {}
     return Timeline(
         dispatches=calls,
         waits=NOTHING,
         busy=NOTHING,
         by_thread=(calls,) * threads if called else (),
         annotated=union([(0, 1)]),
-        run_begins={"jit_step": np.arange(computed) * 1000},
+        run_begins={"jit_step": np.arange(computed) * RUN_NS},
     )
 
 
@@ -50,9 +55,22 @@ def test_calls_far_ahead_are_put_where_they_were_computed(called: int) -> None:
 
 @pytest.mark.parametrize(("called", "computed"), [(8, 8), (8, 6), (100, 81), (8, 0)])
 def test_calls_that_were_computed_stay_where_they_are(called: int, computed: int) -> None:
-    seen = ahead(called, computed)
+    seen = ahead(called, computed, every_ns=RUN_NS)
     if not computed:
         seen = replace(seen, run_begins={})
+    assert as_computed(seen) is seen
+
+
+@pytest.mark.parametrize(("every_ns", "is_moved"), [(500, True), (740, True), (760, False)])
+def test_a_burst_of_calls_is_put_where_it_was_computed(every_ns: int, is_moved: bool) -> None:
+    seen = ahead(50, 48, every_ns=every_ns)
+    found = as_computed(seen)
+    assert found.is_as_computed is is_moved
+    assert len(found.dispatches["step"]) == (48 if is_moved else 50)
+
+
+def test_a_few_calls_are_no_burst() -> None:
+    seen = ahead(3, 3)
     assert as_computed(seen) is seen
 
 
