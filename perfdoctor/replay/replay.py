@@ -8,23 +8,22 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Literal, Self
+from typing import Self
 
 import msgspec
 
 from perfdoctor.processes import ProcessGroups
 from perfdoctor.replay.changes import changed, rare_ms
 from perfdoctor.replay.conditions import alone, compiles, host_of
-from perfdoctor.replay.fidelity import NEAR, emulation_error, observed_ms, why_unfaithful
-from perfdoctor.replay.process import OF_THE_PROCESS, Quiet, ReplayProcess
-from perfdoctor.replay.slices import (
-    AGAIN_ROUNDS,
-    FIRST_ROUNDS,
-    PAIR_S,
-    SLICE_S,
-    a_step_ms,
-    slice_s,
+from perfdoctor.replay.fidelity import (
+    NEAR,
+    basis_of,
+    emulation_error,
+    observed_ms,
+    undisturbed_ms,
 )
+from perfdoctor.replay.process import OF_THE_PROCESS, Quiet, ReplayProcess
+from perfdoctor.replay.slices import FIRST_ROUNDS, PAIR_S, SLICE_S, a_step_ms, slice_s
 from perfdoctor.replay.whole import told_of_whole, ways_of_whole
 from perfdoctor.schema.calls import Alone, Eager
 from perfdoctor.schema.capture import (
@@ -117,19 +116,15 @@ class Replay:
         by_itself = self._base.run(alone(program), SLICE_S, until)
         self._host = host_of(calls, observation.steps, by_itself, program)
         self._compiles = compiles(calls)
-        emulated_ms = None
+        in_run_ms, emulated_ms = observed_ms(calls, observation.steps), None
         if program == AS_IT_IS and not self._compiles:
-            emulated_ms = self._host.rare_ms + self._step_ms(self._host.as_observed, until)
+            emulated_ms = undisturbed_ms(self._emulated_ms, in_run_ms, until)
         self._alone = Alone(
             alone_ms=alone_ms,
             emulated_ms=emulated_ms,
-            observed_ms=observed_ms(calls, observation.steps),
+            observed_ms=in_run_ms,
             made=self._capture.made,
         )
-        if why_unfaithful(self._alone):  # the machine may have been disturbed just then
-            again_ms = self._step_ms(self._host.as_observed, until, AGAIN_ROUNDS)
-            emulated_ms = self._host.rare_ms + again_ms
-            self._alone = msgspec.structs.replace(self._alone, emulated_ms=emulated_ms)
         return self._alone
 
     def play(self, change: Change, until: float, base: Change | None = None) -> list[float]:
@@ -173,8 +168,7 @@ class Replay:
         beside = self._host.as_observed
         if not beside.restless and not beside.restless_threads:
             return None
-        basis: Literal["replayed", "estimated"]
-        basis = "estimated" if why_unfaithful(self._alone) else "replayed"
+        basis = basis_of(self._alone)
 
         def can(change: Change) -> bool:
             return "restless" in change.step and self.can(change)
@@ -216,6 +210,9 @@ class Replay:
             return None
         return msgspec.structs.replace(change, step={"growing": 0, **change.step})
 
+    def _emulated_ms(self, until: float, rounds: int) -> float:
+        return self._host.rare_ms + self._step_ms(self._host.as_observed, until, rounds)
+
     def _step_ms(self, conditions: Conditions, until: float, rounds: int = FIRST_ROUNDS) -> float:
         seconds = slice_s(self._base.run(conditions, SLICE_S, until))
         found = [self._base.run(conditions, seconds, until) for _ in range(rounds)]
@@ -236,11 +233,10 @@ def way_of(replay: Replay, alone: Alone) -> Way | None:
     error = emulation_error(alone)
     if error is not None and abs(error) > math.log(1 + NEAR):
         return None
-    basis: Literal["replayed", "estimated"] = "estimated" if why_unfaithful(alone) else "replayed"
     return Way(
         replay.play,
         replay.can,
-        basis,
+        basis_of(alone),
         error,
         at_most=replay.at_most,
         after=replay.after,

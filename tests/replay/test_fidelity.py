@@ -1,11 +1,20 @@
 """Whether what a replay gains holds for the program."""
 
 import math
+from collections.abc import Sequence
 
 import pytest
 from msgspec import structs
 
-from perfdoctor.replay.fidelity import emulation_error, observed_ms, why_unfaithful
+from perfdoctor.replay import fidelity
+from perfdoctor.replay.fidelity import (
+    MOST_LATER,
+    emulation_error,
+    observed_ms,
+    undisturbed_ms,
+    why_unfaithful,
+)
+from perfdoctor.replay.slices import AGAIN_ROUNDS, FIRST_ROUNDS
 from perfdoctor.schema.calls import Alone, StepCalls
 from perfdoctor.schema.steps import Steps
 from tests.calls import call_of
@@ -56,3 +65,38 @@ def test_a_step_that_compiles_is_none_that_a_window_counts() -> None:
 )
 def test_steps_of_something_else_tell_nothing(steps: Steps | None) -> None:
     assert observed_ms(timed(16.0), steps) == 16.0
+
+
+@pytest.mark.parametrize(
+    ("measured_ms", "found_ms", "rounds"),
+    [
+        ([10.9], 10.9, [FIRST_ROUNDS]),
+        ([12.0, 10.5], 10.5, [FIRST_ROUNDS, AGAIN_ROUNDS]),
+        ([8.0, 8.5], 8.5, [FIRST_ROUNDS, AGAIN_ROUNDS]),  # nothing makes it fast
+        ([19.0, 18.0, 10.2], 10.2, [FIRST_ROUNDS, AGAIN_ROUNDS, FIRST_ROUNDS]),
+        (
+            [19.0, 17.0, 16.0, 18.0],
+            16.0,
+            [FIRST_ROUNDS, AGAIN_ROUNDS, *[FIRST_ROUNDS] * MOST_LATER],
+        ),
+    ],
+)
+def test_an_emulation_that_is_too_slow_is_measured_again_later(
+    measured_ms: Sequence[float],
+    found_ms: float,
+    rounds: Sequence[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fidelity, "LATER_S", 0.0)
+    asked, left_ms = list[int](), iter(measured_ms)
+
+    def measured(until: float, rounds: int) -> float:
+        asked.append(rounds)
+        return next(left_ms)
+
+    assert undisturbed_ms(measured, 10.0, math.inf) == found_ms
+    assert asked == list(rounds)
+
+
+def test_nobody_waits_for_a_machine_at_rest_when_the_budget_ends() -> None:
+    assert undisturbed_ms(lambda until, rounds: 19.0, 10.0, 0.0) == 19.0

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from perfdoctor.injection.calls import Hearing, wrap_makers
-from perfdoctor.observe.agent.beside import Beside, Worker, readings, work_beside
+from perfdoctor.observe.agent.beside import Beside, Worker, work_beside
 from perfdoctor.observe.agent.calls import Prober
 from perfdoctor.observe.agent.capture import Capturer
 from perfdoctor.observe.agent.compilation import CompilationWatch
@@ -20,29 +20,23 @@ from perfdoctor.observe.agent.hold import let_compute
 from perfdoctor.observe.agent.patience import Patience
 from perfdoctor.observe.agent.roles import Probe, step_of
 from perfdoctor.observe.agent.silence import Context
-from perfdoctor.observe.agent.span import Span, span_of
+from perfdoctor.observe.agent.span import Span
 from perfdoctor.observe.agent.standstill import at_standstill, is_worthwhile, name_of
-from perfdoctor.observe.agent.telling import (
-    TimedSteps,
-    page_faults,
-    reuses_memory,
-    step_calls,
-)
-from perfdoctor.observe.agent.timing import Timer
+from perfdoctor.observe.agent.telling import reuses_memory, step_calls
+from perfdoctor.observe.agent.timed import TIMED_S, timed_once, timed_steps
+from perfdoctor.observe.agent.timing import FEWEST_TIMED, Timer
 from perfdoctor.schema.calls import StepCalls
 from perfdoctor.schema.capture import MANIFEST
 
-TIMED_S = 1.0
-"""Seconds for which steps are timed, before anything is traced."""
 PROBING_S, CAPTURING_S = 7.0, 30.0
 """Seconds that probing and saving may take at most: programs whose steps take long are waited
 for."""
 COPYING_S = 3.0
 """Seconds to wait until the captured state is computed, where the program runs ahead of it."""
+FASTER = 0.1
+"""By how much steps have to take less when they are timed again to be looked at anew."""
 USED_UP_S = 3.0
 """Seconds to wait at most until what was loaded ahead is used up."""
-MOST_TIMED = 3
-"""How often steps are timed at most, where something compiles for the first time meanwhile."""
 
 
 class StepWatch:
@@ -91,12 +85,11 @@ class StepWatch:
         only for something better.
         """
         self._probe = None
-        timed = self._timed()
+        timed = timed_steps(self._jax, self.hearing, self._patience, self._compilation)
         if timed is None:
             self._give_up("too few jitted calls were made")
             return
-        timer = timed.timer
-        span = span_of(timer.calls, timer.begin_ns, timer.end_ns)
+        timer, span = timed.timer, timed.span
         self.step_ms = span.step_ms if span else None
         prober = Prober(self._jax, stacks=self._compilation.calls)
         self._patience.listen(
@@ -113,32 +106,6 @@ class StepWatch:
         compilations = timed.compilations(self._compilation.events) / steps
         self._reuses_memory = reuses_memory(timed.faults / steps, told[0].step_ms)
         self._tell(timer, prober, told, beside, compilations)
-
-    def _timed(self) -> TimedSteps | None:
-        """Time some steps; again where it is rather the set-up. None if none are made."""
-        timed = None
-        for _ in range(MOST_TIMED):
-            latest = self._timed_once()
-            timed = latest or timed
-            if latest is None or not latest.are_set_up(self._compilation.events):
-                break
-        return timed
-
-    def _timed_once(self) -> TimedSteps | None:
-        timer = Timer(self._jax, TIMED_S)
-        before, begin_ns, faults = readings(), time.time_ns(), page_faults()
-        is_told = self._patience.listen(
-            self.hearing,
-            timer,
-            timer.is_told,
-            PROBING_S,
-            lambda: bool(timer.calls),
-            waits_long=True,
-        )
-        if not is_told:
-            return None
-        after, end_ns, faults = readings(), time.time_ns(), page_faults() - faults
-        return TimedSteps(timer, before, after, begin_ns, end_ns, faults)
 
     def _tell(
         self,
@@ -230,6 +197,24 @@ class StepWatch:
         name = name_of(busiest) if busiest is not None else ""
         self.calls = replace(self.calls, restless=found, busiest_beside=name)
 
+    def look_again(self) -> None:
+        """Time the steps once more; look at them anew if they take less by now, for then others had
+        slowed the machine. Not where that would take much longer than TIMED_S.
+        """
+        before, before_ms = self.calls, self.step_ms
+        if before is None or before_ms is None or before_ms * FEWEST_TIMED > TIMED_S * 1e3:
+            return
+        timed = timed_once(self._jax, self.hearing, self._patience)
+        span = timed.span if timed is not None else None
+        if span is None or span.step_ms * (1 + FASTER) > before_ms:
+            return
+        self.look()
+        if self.calls is not None and made_by(self.calls) == made_by(before):
+            beside = before.restless, before.busiest_beside
+            self.calls = replace(self.calls, restless=beside[0], busiest_beside=beside[1])
+        else:
+            self.calls, self.step_ms = before, before_ms
+
     def use_up(self) -> None:
         """Let it go on for as long as it was held up, if others have loaded ahead meanwhile."""
         held_s, self._held_s = self._held_s, 0.0
@@ -248,3 +233,8 @@ class StepWatch:
     def _give_up(self, why: str) -> None:
         if self.calls is None:
             self.failure = why
+
+
+def made_by(calls: StepCalls) -> list[tuple[str, list[tuple[int, ...]]]]:
+    """The functions of a step's calls, and the shapes of their arguments."""
+    return [(each.function, [leaf.shape for leaf in each.leaves]) for each in calls.calls]

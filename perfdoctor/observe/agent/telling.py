@@ -1,11 +1,9 @@
 """What was seen of a step's calls, as it is told to perfdoctor."""
 
-import resource
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean
-from typing import NamedTuple
 
 from perfdoctor.observe.agent.beside import Beside
 from perfdoctor.observe.agent.calls import Probed, Prober
@@ -13,46 +11,14 @@ from perfdoctor.observe.agent.compilation import COMPILED, CompilationWatch
 from perfdoctor.observe.agent.garbage import GarbageWatch
 from perfdoctor.observe.agent.roles import Probe
 from perfdoctor.observe.agent.span import Span
-from perfdoctor.observe.agent.threads import Reading
 from perfdoctor.observe.agent.timing import Timer
 from perfdoctor.schema.calls import StepCalls
 from perfdoctor.schema.recording import CollectionEvent, CompileEvent
-
-SETTING_UP = 0.25
-"""The share of the time in which steps are timed that may pass with what compiles for the first
-time: with more, it is rather the set-up that was timed, of what another thread calls, say."""
-
 
 FAULT_MS, NEW_SHARE = 1e-3, 0.1
 """What it takes to touch a new page of 4 KiB, which the kernel fills with zeros (a step with 6500
 more of them took 6.9 ms longer); and the share of a step from which on that counts. Steps of five
 scripts had fewer than 250 of them, or 31,000."""
-
-
-class TimedSteps(NamedTuple):
-    """Steps that were timed, and what the process did from before them until after them."""
-
-    timer: Timer
-    before: Mapping[int, Reading]
-    after: Mapping[int, Reading]
-    begin_ns: int
-    end_ns: int
-    faults: int
-    """Page faults."""
-
-    @property
-    def lasts_ms(self) -> float:
-        """How long all of it took."""
-        return (self.end_ns - self.begin_ns) / 1e6
-
-    def compilations(self, events: Sequence[CompileEvent]) -> int:
-        """How many programs were compiled meanwhile that had been compiled before."""
-        return compiled(events, self.begin_ns, self.end_ns)
-
-    def are_set_up(self, events: Sequence[CompileEvent]) -> bool:
-        """Whether much was compiled for the first time meanwhile."""
-        within = self.begin_ns, self.end_ns
-        return compiling_ms(first_times(events, *within), *within) > SETTING_UP * self.lasts_ms
 
 
 def step_calls(
@@ -92,11 +58,6 @@ def step_calls(
         threads_cpu_ms=beside.threads_cpu_ms,
         children_cpu_ms=beside.children_cpu_ms,
     )
-
-
-def page_faults() -> int:
-    """How often this process has touched a page that the kernel had to give it first."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
 def reuses_memory(faults: float, step_ms: float) -> bool:

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,14 +17,16 @@ import jax.numpy as jnp
 import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from perfdoctor.injection import injected
-from perfdoctor.observe.agent import patience, step
+from perfdoctor.observe.agent import patience, step, timed
 from perfdoctor.observe.agent.compilation import CompilationWatch
 from perfdoctor.observe.agent.garbage import GarbageWatch
 from perfdoctor.observe.agent.step import StepWatch
 from perfdoctor.observe.agent.timing import Timer
 from perfdoctor.protocol import BROKEN
+from perfdoctor.schema.calls import Restless
 from perfdoctor.schema.capture import MANIFEST, Capture
 from perfdoctor.schema.recording import Recording
 
@@ -34,7 +37,7 @@ LIMIT_S = 120.0
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Little is timed."""
-    monkeypatch.setattr(step, "TIMED_S", 0.05)
+    monkeypatch.setattr(timed, "TIMED_S", 0.05)
     monkeypatch.setattr(patience, "FIRST_CALL_S", LIMIT_S)
 
 
@@ -103,6 +106,68 @@ def test_a_step_is_told_and_saved(quick: None, tmp_path: Path) -> None:
     assert [leaf.role for leaf in capture.calls[0].leaves] == ["state", "new"]
 
 
+@pytest.mark.parametrize(("first_s", "then_s"), [(0.004, 0.001), (0.001, 0.004)])
+def test_steps_that_take_less_by_now_are_looked_at_anew(
+    quick: None, first_s: float, then_s: float
+) -> None:
+    watch, made = watching()
+    pause_s = [first_s]
+    jitted = made.jit(lambda p: p + 1.0)
+
+    def train(over: threading.Event) -> None:
+        p = jnp.zeros(8)
+        while not over.is_set():
+            time.sleep(pause_s[0])
+            p = jax.block_until_ready(jitted(p))
+
+    with training(train):
+        watch.look()
+        assert watch.calls is not None
+        restless = (Restless(name="loader", cpu_ms=1.0, cores=1.0, is_process=False),)
+        watch.calls = before = replace(watch.calls, restless=restless)
+        pause_s[0] = then_s
+        watch.look_again()
+    assert watch.calls is not None and watch.calls.restless == restless
+    assert (watch.calls is not before) == (watch.calls.time_ms < before.time_ms)
+    if first_s > then_s:
+        assert watch.calls.time_ms < before.time_ms
+    if first_s < then_s:
+        assert watch.calls is before
+
+
+def test_what_takes_less_but_is_another_step_tells_nothing(quick: None) -> None:
+    watch, made = watching()
+
+    def evaluate(p: Any) -> Any:
+        return p * 0.5
+
+    jitted, evaluated, evaluates = (
+        made.jit(lambda p: p + 1.0),
+        made.jit(evaluate),
+        threading.Event(),
+    )
+
+    def train(over: threading.Event) -> None:
+        p = jnp.zeros(8)
+        while not over.is_set():
+            time.sleep(0.0 if evaluates.is_set() else 0.004)
+            p = jax.block_until_ready((evaluated if evaluates.is_set() else jitted)(p))
+
+    with training(train):
+        watch.look()
+        before, before_ms = watch.calls, watch.step_ms
+        evaluates.set()
+        watch.look_again()
+    assert before is not None
+    assert (watch.calls, watch.step_ms) == (before, before_ms)
+
+
+def test_what_was_never_told_is_not_timed_again(quick: None) -> None:
+    watch, _ = watching()
+    watch.look_again()
+    assert watch.calls is None
+
+
 def test_the_time_in_which_something_compiles_is_told(quick: None) -> None:
     watch, made = watching()
 
@@ -135,7 +200,7 @@ def test_what_was_timed_while_an_evaluation_compiled_is_timed_again(
         timers.append(Timer(*given))
         return timers[-1]
 
-    monkeypatch.setattr(step, "Timer", timer)
+    monkeypatch.setattr(timed, "Timer", timer)
     jitted, evaluated = made.jit(lambda p: p + 1.0), threading.Event()
 
     def evaluate(p: jax.Array) -> jax.Array:
@@ -189,7 +254,7 @@ def test_a_later_capture_takes_the_place_of_the_earlier_one(quick: None, tmp_pat
 
 
 def test_several_callers_are_told(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step, "TIMED_S", 0.5)  # a busy machine lets one wait for a core for long
+    monkeypatch.setattr(timed, "TIMED_S", 0.5)  # a busy machine lets one wait for a core for long
     watch, made = watching()
     with training(steps_of(made), threads=2):
         watch.look()

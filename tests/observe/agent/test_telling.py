@@ -1,7 +1,5 @@
 """What is told of a step's calls."""
 
-import mmap
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,12 +10,9 @@ from perfdoctor.observe.agent.telling import (
     compiling_ms,
     covered_ms,
     first_times,
-    page_faults,
     reuses_memory,
 )
 from perfdoctor.schema.recording import CompileEvent
-
-PAGES = 256
 
 
 @pytest.mark.parametrize(
@@ -28,15 +23,6 @@ def test_memory_is_reused_where_steps_touch_few_new_pages(
     faults: float, step_ms: float, reused: bool
 ) -> None:
     assert reuses_memory(faults, step_ms) is reused
-
-
-def test_pages_that_are_touched_first_are_counted() -> None:
-    before = page_faults()
-    with mmap.mmap(-1, PAGES * mmap.PAGESIZE) as memory:
-        memory.madvise(mmap.MADV_NOHUGEPAGE)
-        for page in range(PAGES):
-            memory[page * mmap.PAGESIZE] = 1
-    assert page_faults() - before >= PAGES
 
 
 instants = st.integers(0, 50)

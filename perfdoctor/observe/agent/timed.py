@@ -1,0 +1,86 @@
+"""Steps that are timed while nothing is traced, and what the process does meanwhile."""
+
+import resource
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from perfdoctor.injection.calls import Hearing
+from perfdoctor.observe.agent.beside import readings
+from perfdoctor.observe.agent.compilation import CompilationWatch
+from perfdoctor.observe.agent.patience import Patience
+from perfdoctor.observe.agent.span import Span, span_of
+from perfdoctor.observe.agent.telling import compiled, compiling_ms, first_times
+from perfdoctor.observe.agent.threads import Reading
+from perfdoctor.observe.agent.timing import Timer
+from perfdoctor.schema.recording import CompileEvent
+
+TIMED_S = 1.0
+"""Seconds for which steps are timed."""
+TIMING_S = 7.0
+"""Seconds that it may take at most: programs whose steps take long are waited for."""
+MOST_TIMED = 3
+"""How often steps are timed at most, where something compiles for the first time meanwhile."""
+SETTING_UP = 0.25
+"""The share of the time in which steps are timed that may pass with what compiles for the first
+time: with more, it is rather the set-up that was timed, of what another thread calls, say."""
+
+
+class TimedSteps(NamedTuple):
+    """Steps that were timed, and what the process did from before them until after them."""
+
+    timer: Timer
+    before: Mapping[int, Reading]
+    after: Mapping[int, Reading]
+    begin_ns: int
+    end_ns: int
+    faults: int
+    """Page faults."""
+
+    @property
+    def span(self) -> Span | None:
+        """What a step took; None if no sequence of calls repeats."""
+        return span_of(self.timer.calls, self.timer.begin_ns, self.timer.end_ns)
+
+    @property
+    def lasts_ms(self) -> float:
+        """How long all of it took."""
+        return (self.end_ns - self.begin_ns) / 1e6
+
+    def compilations(self, events: Sequence[CompileEvent]) -> int:
+        """How many programs were compiled meanwhile that had been compiled before."""
+        return compiled(events, self.begin_ns, self.end_ns)
+
+    def are_set_up(self, events: Sequence[CompileEvent]) -> bool:
+        """Whether much was compiled for the first time meanwhile."""
+        within = self.begin_ns, self.end_ns
+        return compiling_ms(first_times(events, *within), *within) > SETTING_UP * self.lasts_ms
+
+
+def timed_steps(
+    jax: Any, hearing: Hearing, patience: Patience, compilation: CompilationWatch
+) -> TimedSteps | None:
+    """Time some steps; again where it is rather the set-up. None if none are made."""
+    timed = None
+    for _ in range(MOST_TIMED):
+        latest = timed_once(jax, hearing, patience)
+        timed = latest or timed
+        if latest is None or not latest.are_set_up(compilation.events):
+            break
+    return timed
+
+
+def timed_once(jax: Any, hearing: Hearing, patience: Patience) -> TimedSteps | None:
+    """Time some steps; None if none are made."""
+    timer = Timer(jax, TIMED_S)
+    before, begin_ns, faults = readings(), time.time_ns(), page_faults()
+    has_begun = lambda: bool(timer.calls)  # noqa: E731
+    if not patience.listen(hearing, timer, timer.is_told, TIMING_S, has_begun, waits_long=True):
+        return None
+    after, end_ns, faults = readings(), time.time_ns(), page_faults() - faults
+    return TimedSteps(timer, before, after, begin_ns, end_ns, faults)
+
+
+def page_faults() -> int:
+    """How often this process has touched a page that the kernel had to give it first."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
