@@ -73,8 +73,11 @@ def timed_steps(
 def timed_once(jax: Any, hearing: Hearing, patience: Patience) -> TimedSteps | None:
     """Time some steps; None if none are made."""
     timer = Timer(jax, TIMED_S)
+
+    def has_begun() -> bool:
+        return bool(timer.calls)
+
     before, begin_ns, faults = readings(), time.time_ns(), page_faults()
-    has_begun = lambda: bool(timer.calls)  # noqa: E731
     if not patience.listen(hearing, timer, timer.is_told, TIMING_S, has_begun, waits_long=True):
         return None
     after, end_ns, faults = readings(), time.time_ns(), page_faults() - faults
