@@ -46,6 +46,11 @@ def is_foreign(thread: threading.Thread) -> bool:
     return isinstance(thread, threading._DummyThread)
 
 
+def begun_by_python() -> list[threading.Thread]:
+    """The threads of Python itself."""
+    return [each for each in threading.enumerate() if not is_foreign(each)]
+
+
 def work_beside(
     before: Mapping[int, Reading],
     after: Mapping[int, Reading],

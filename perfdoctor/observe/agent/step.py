@@ -1,5 +1,6 @@
 """What a step of the program is: its jitted calls are timed and probed, and one step is saved."""
 
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -104,7 +105,7 @@ class StepWatch:
         callers = {each.thread for each in timer.calls}
         beside = work_beside(timed.before, timed.after, told[1].thread, callers, steps)
         compilations = timed.compilations(self._compilation.events) / steps
-        self._reuses_memory = reuses_memory(timed.faults / steps, told[0].step_ms)
+        self._reuses_memory = reuses_memory(timed.faults / steps, told[0].step_ms, os.environ)
         self._tell(timer, prober, told, beside, compilations)
 
     def _tell(

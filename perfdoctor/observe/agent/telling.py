@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
 from perfdoctor.observe.agent.beside import Beside
@@ -19,6 +19,8 @@ FAULT_MS, NEW_SHARE = 1e-3, 0.1
 """What it takes to touch a new page of 4 KiB, which the kernel fills with zeros (a step with 6500
 more of them took 6.9 ms longer); and the share of a step from which on that counts. Steps of five
 scripts had fewer than 250 of them, or 31,000."""
+OF_MALLOC = ("MALLOC_", "GLIBC_TUNABLES")
+"""How the names begin of the variables that glibc's allocator reads."""
 
 
 def step_calls(
@@ -60,11 +62,12 @@ def step_calls(
     )
 
 
-def reuses_memory(faults: float, step_ms: float) -> bool:
+def reuses_memory(faults: float, step_ms: float, env: Mapping[str, str]) -> bool:
     """Whether what a step makes lies where something lay before, by its page faults: these take no
-    part of the step that counts.
+    part of the step that counts. Not where the environment tells the allocator what to do.
     """
-    return faults * FAULT_MS < NEW_SHARE * step_ms
+    is_told = any(name.startswith(OF_MALLOC) for name in env)
+    return not is_told and faults * FAULT_MS < NEW_SHARE * step_ms
 
 
 def compiled(events: Sequence[CompileEvent], begin_ns: int, end_ns: int) -> int:

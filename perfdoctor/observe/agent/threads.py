@@ -5,7 +5,7 @@ import re
 import threading
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -16,23 +16,26 @@ from perfdoctor.schema.run import Pool, Threads
 
 RAN_NS = 10_000_000
 """A thread that had a core for less was idle."""
+MINOR_FAULTS = 7
+"""The place of a thread's page faults in /proc/…/stat, behind its name; see proc(5)."""
 
 
 @dataclass(frozen=True)
 class Reading:
     """By thread id: its name, nanoseconds on a core, nanoseconds in which it waited for one, times
-    that it was made to leave it.
+    that it was made to leave it, and pages that the kernel had to give it first.
     """
 
     names: dict[int, str]
     ran_ns: dict[int, int]
     delayed_ns: dict[int, int]
     forced: dict[int, int]
+    faults: dict[int, int] = field(default_factory=dict)
 
 
 def read(pid: int) -> Reading:
     """The threads of a process now; none where there is no /proc."""
-    names, ran_ns, delayed_ns, forced = {}, {}, {}, {}
+    names, ran_ns, delayed_ns, forced, faults = {}, {}, {}, {}, {}
     for task in Path(f"/proc/{pid}/task").glob("*"):
         with suppress(OSError, ValueError, IndexError):
             number = int(task.name)
@@ -41,7 +44,9 @@ def read(pid: int) -> Reading:
             ran_ns[number], delayed_ns[number] = int(ran), int(delayed)
             switches = re.search(r"nonvoluntary_ctxt_switches:\s+(\d+)", read_text(task / "status"))
             forced[number] = int(switches[1]) if switches else 0
-    return Reading(names, ran_ns, delayed_ns, forced)
+            _, _, behind_name = (task / "stat").read_text().rpartition(")")
+            faults[number] = int(behind_name.split()[MINOR_FAULTS])
+    return Reading(names, ran_ns, delayed_ns, forced, faults)
 
 
 class ThreadWatch:

@@ -1,12 +1,12 @@
 """Steps that are timed while nothing is traced, and what the process does meanwhile."""
 
-import resource
+import os
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from perfdoctor.injection.calls import Hearing
-from perfdoctor.observe.agent.beside import readings
+from perfdoctor.observe.agent.beside import begun_by_python, readings
 from perfdoctor.observe.agent.compilation import CompilationWatch
 from perfdoctor.observe.agent.patience import Patience
 from perfdoctor.observe.agent.span import Span, span_of
@@ -34,8 +34,6 @@ class TimedSteps(NamedTuple):
     after: Mapping[int, Reading]
     begin_ns: int
     end_ns: int
-    faults: int
-    """Page faults."""
 
     @property
     def span(self) -> Span | None:
@@ -46,6 +44,17 @@ class TimedSteps(NamedTuple):
     def lasts_ms(self) -> float:
         """How long all of it took."""
         return (self.end_ns - self.begin_ns) / 1e6
+
+    @property
+    def faults(self) -> int:
+        """How often threads that Python has not begun, XLA's, have touched a page that the kernel
+        had to give them first: what Python loads lies elsewhere.
+        """
+        own, python = os.getpid(), {each.native_id for each in begun_by_python()}
+        if own not in self.before or own not in self.after:
+            return 0
+        before, after = self.before[own].faults, self.after[own].faults
+        return sum(count - before.get(n, 0) for n, count in after.items() if n not in python)
 
     def compilations(self, events: Sequence[CompileEvent]) -> int:
         """How many programs were compiled meanwhile that had been compiled before."""
@@ -77,13 +86,7 @@ def timed_once(jax: Any, hearing: Hearing, patience: Patience) -> TimedSteps | N
     def has_begun() -> bool:
         return bool(timer.calls)
 
-    before, begin_ns, faults = readings(), time.time_ns(), page_faults()
+    before, begin_ns = readings(), time.time_ns()
     if not patience.listen(hearing, timer, timer.is_told, TIMING_S, has_begun, waits_long=True):
         return None
-    after, end_ns, faults = readings(), time.time_ns(), page_faults() - faults
-    return TimedSteps(timer, before, after, begin_ns, end_ns, faults)
-
-
-def page_faults() -> int:
-    """How often this process has touched a page that the kernel had to give it first."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    return TimedSteps(timer, before, readings(), begin_ns, time.time_ns())

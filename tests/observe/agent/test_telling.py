@@ -22,7 +22,8 @@ from perfdoctor.schema.recording import CompileEvent
 def test_memory_is_reused_where_steps_touch_few_new_pages(
     faults: float, step_ms: float, reused: bool
 ) -> None:
-    assert reuses_memory(faults, step_ms) is reused
+    assert reuses_memory(faults, step_ms, {"XLA_FLAGS": ""}) is reused
+    assert not reuses_memory(faults, step_ms, {"MALLOC_MMAP_THRESHOLD_": "65536"})
 
 
 instants = st.integers(0, 50)

@@ -1,16 +1,61 @@
 """Steps that are timed, and what the process does meanwhile; how often is told in test_step.py."""
 
+import ctypes
 import mmap
+import os
+import threading
 
-from perfdoctor.observe.agent.timed import page_faults
+import jax
+
+from perfdoctor.observe.agent.beside import readings
+from perfdoctor.observe.agent.timed import TimedSteps
+from perfdoctor.observe.agent.timing import Timer
 
 PAGES = 300
 
 
-def test_pages_that_are_touched_first_are_counted() -> None:
-    before = page_faults()
+def touch(memory: mmap.mmap) -> None:
+    """Each of its pages, for the first time."""
+    memory.madvise(mmap.MADV_NOHUGEPAGE)
+    for page in range(PAGES):
+        memory[page * mmap.PAGESIZE] = 1
+
+
+def test_pages_that_a_thread_touches_first_are_counted() -> None:
+    before = readings()[os.getpid()].faults
+    with mmap.mmap(-1, PAGES * mmap.PAGESIZE) as memory:
+        touch(memory)
+    after = readings()[os.getpid()].faults
+    mine = threading.get_native_id()
+    assert after[mine] - before[mine] >= PAGES
+
+
+def test_pages_that_python_touches_are_none_of_the_steps() -> None:
+    before = readings()
+    with mmap.mmap(-1, PAGES * mmap.PAGESIZE) as memory:
+        touch(memory)
+    assert TimedSteps(Timer(jax, 1.0), before, readings(), 0, 1).faults < PAGES
+
+
+def test_pages_that_another_librarys_thread_touches_are_the_steps() -> None:
+    """A thread of the C library, as XLA's are."""
+    pthread, libc = ctypes.c_ulong(), ctypes.CDLL(None)
+    stays, went = threading.Event(), threading.Event()
+
     with mmap.mmap(-1, PAGES * mmap.PAGESIZE) as memory:
         memory.madvise(mmap.MADV_NOHUGEPAGE)
-        for page in range(PAGES):
-            memory[page * mmap.PAGESIZE] = 1
-    assert page_faults() - before >= PAGES
+
+        def touching(_: object) -> None:
+            for page in range(PAGES):
+                memory[page * mmap.PAGESIZE] = 1
+            went.set()
+            stays.wait()
+
+        run = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(touching)
+        before = readings()
+        libc.pthread_create(ctypes.byref(pthread), None, run, None)
+        went.wait()
+        timed = TimedSteps(Timer(jax, 1.0), before, readings(), 0, 1)
+        assert timed.faults >= PAGES
+        stays.set()
+        libc.pthread_join(pthread, None)
