@@ -87,11 +87,11 @@ def rate(case: dict[str, Any], steps: int) -> float:
             text, _ = ran(case, script.parent, str(script), str(steps))
         except subprocess.TimeoutExpired:
             text = "it took too long"
-    told = ENDED.findall(text)
-    if not told:
+    ended = ENDED.findall(text)
+    if not ended:
         print(f"{named(case)}: {text[-600:]}", file=sys.stderr)
         return math.nan
-    made, seconds = told[-1]
+    made, seconds = ended[-1]
     return float(made) / float(seconds)
 
 
@@ -120,7 +120,7 @@ def named(case: dict[str, Any]) -> str:
 
 
 def examined(case: dict[str, Any]) -> dict[str, Any]:
-    """By the default command, as the ward's runner tells it."""
+    """By the default command."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "report.json"
         script = written(case, Path(folder))
@@ -134,6 +134,11 @@ def examined(case: dict[str, Any]) -> dict[str, Any]:
         report = json.loads(path.read_text()) if path.exists() else {"findings": [], "checks": []}
     if not report["checks"]:
         print(f"{named(case)}: {text[-600:]}", file=sys.stderr)
+    return told(case, report, seconds)
+
+
+def told(case: dict[str, Any], report: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """What a report says of a case, as the ward's runner tells it."""
     ids = [finding["check"] for finding in report["findings"]]
     ranks = [rank for rank, each in enumerate(ids, 1) if each in case["expect"]]
     own = report["findings"][ranks[0] - 1]["gain"] if ranks else None
