@@ -16,6 +16,18 @@ from perfdoctor.schema.steps import Steps
 
 MOST_READ = 16
 """Programs of a step that are read: a program that dispatches operations has hundreds."""
+KNOWN_BY = (
+    "kind",
+    "function",
+    "file",
+    "line",
+    "inputs",
+    "outputs",
+    "kernel",
+    "dtype",
+    "precision",
+)
+"""By which a layer is known again in another program; that may have more rows."""
 
 
 def program_of(
@@ -38,9 +50,9 @@ def program_of(
         return None
     parts = parts_of(steps, recording)
     named = [part for part in parts if part.function == steps.function]
-    ours = next((part for part in named if part.size == size_bytes), *named[:1])
+    ours = next((part for part in named if part.size == size_bytes), next(iter(named), None))
     others = [
-        (part.times / ours.times, found)
+        (part.times / (ours.times if ours is not None else 1), found)
         for part in parts[:MOST_READ]
         if part != ours and (found := read(part.function, part.size, "layers")) is not None
     ]
@@ -55,12 +67,11 @@ def joined(main: Program, others: Sequence[tuple[float, Program]]) -> Program:
     """
     runs = [(1.0, main), *others]
     every = [each for _, each in runs]
-    layers = [repeated(layer, times) for times, each in runs for layer in each.layers]
     return msgspec.structs.replace(
         main,
         operations=added(each.operations for each in every),
         elements_by_dtype=added(each.elements_by_dtype for each in every),
-        layers=tuple(sorted(layers, key=lambda layer: layer.flops, reverse=True)),
+        layers=layers_of(runs),
         loops=tuple(loop for each in every for loop in each.loops),
         callbacks=tuple(callback for each in every for callback in each.callbacks),
         tables=tables_of(every),
@@ -69,10 +80,26 @@ def joined(main: Program, others: Sequence[tuple[float, Program]]) -> Program:
     )
 
 
-def repeated(layer: Layer, times: float) -> Layer:
-    """A layer whose program is run so often."""
-    executed = max(1, round(times * layer.executed))
-    return msgspec.structs.replace(layer, executed=executed, flops=times * layer.flops)
+def layers_of(runs: Sequence[tuple[float, Program]]) -> tuple[Layer, ...]:
+    """The layers of programs that are run so often, the costliest first. One that several programs
+    compute is one layer, which is executed more often: a network is no deeper for it.
+    """
+    found: dict[tuple[object, ...], Layer] = {}
+    for times, each in runs:
+        alike: Counter[tuple[object, ...]] = Counter()
+        for layer in each.layers:
+            kind = tuple(getattr(layer, name) for name in KNOWN_BY)
+            key = (*kind, alike[kind])  # one program may have it for several numbers of rows
+            alike[kind] += 1
+            before = found.get(key)
+            found[key] = msgspec.structs.replace(
+                layer,
+                written=max(layer.written, before.written if before else 0),
+                executed=max(1, round(times * layer.executed)) + (before.executed if before else 0),
+                flops=times * layer.flops + (before.flops if before else 0.0),
+                rows=max(layer.rows, before.rows if before else 0),
+            )
+    return tuple(sorted(found.values(), key=lambda layer: layer.flops, reverse=True))
 
 
 def added(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:

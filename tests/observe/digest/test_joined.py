@@ -58,6 +58,31 @@ def test_what_no_program_of_the_step_looks_up_is_no_table() -> None:
     assert joined(alone, []) == replace(alone, tables=())
 
 
+def test_a_layer_that_several_programs_compute_is_one() -> None:
+    one = parse(GRADIENTS, "gradients")
+    both = joined(one, [(2.0, one)])
+    assert [each.written for each in both.layers] == [each.written for each in one.layers]
+    assert [each.executed for each in both.layers] == [3 * each.executed for each in one.layers]
+    assert [each.flops for each in both.layers] == [3 * each.flops for each in one.layers]
+
+
+def test_one_line_for_two_numbers_of_rows_is_two_layers_of_a_program() -> None:
+    def twice(x: Any, w: Any) -> Any:
+        return sum((part @ w).sum() for part in (x, x[:8]))
+
+    shapes = jax.ShapeDtypeStruct((64, 8), "float32"), jax.ShapeDtypeStruct((8, 4), "float32")
+    one = parse(jax.jit(twice).lower(*shapes).as_text(debug_info=True), "twice")
+    assert sorted(each.rows for each in one.layers) == [8, 64]
+    assert joined(one, []).layers == one.layers
+    assert sorted(each.rows for each in joined(one, [(1.0, one)]).layers) == [8, 64]
+
+
+def test_a_step_whose_main_function_was_not_called_in_each_is_read(dumps: Recording) -> None:
+    dumps.step_calls = None
+    found = program_of(steps({"update": 0.2, "gradients": 1.0}), dumps, {})
+    assert found is not None and [table.looked_up for table in found.tables] == [64]
+
+
 def test_layers_count_as_often_as_their_program_is_run() -> None:
     main, other = parse(UPDATE, "update"), parse(GRADIENTS, "gradients")
     once, often = joined(main, [(1.0, other)]).layers, joined(main, [(4.0, other)]).layers
