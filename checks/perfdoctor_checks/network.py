@@ -18,9 +18,9 @@ padded.
 How it is measured
 ------------------
 The programs of the step tell each convolution and matrix product of the forward pass, its line, its
-sizes and its share of the work, and which tables are looked up, in one of them perhaps, and
-computed as a whole, in another; the trace, what operations on arrays with a very long axis take,
-and what all convolutions take. A size beyond a bound is a finding only where it takes a large part
+sizes and its share of the work, and of which tables rows are looked up, and which are computed as a
+whole; the trace, what operations on arrays with a very long axis take, and what all convolutions
+take. A size beyond a bound is a finding only where it takes a large part
 of the work. What a network within the bound would gain is estimated by that part, at most as if it
 took nothing; whether it does as well only its training tells. The kernel of the reference loop is
 tried.

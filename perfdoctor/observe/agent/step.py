@@ -210,11 +210,11 @@ class StepWatch:
         if span is None or span.step_ms * (1 + FASTER) > before_ms:
             return
         self.look()
-        if self.calls is not None and made_by(self.calls) == made_by(before):
-            beside = before.restless, before.busiest_beside
-            self.calls = replace(self.calls, restless=beside[0], busiest_beside=beside[1])
-        else:
+        if self.calls is before or self.calls is None or made_by(self.calls) != made_by(before):
             self.calls, self.step_ms = before, before_ms
+            return
+        who = {"restless": before.restless, "busiest_beside": before.busiest_beside}
+        self.calls = replace(self.calls, **who)
 
     def use_up(self) -> None:
         """Let it go on for as long as it was held up, if others have loaded ahead meanwhile."""

@@ -16,18 +16,6 @@ from perfdoctor.schema.steps import Steps
 
 MOST_READ = 16
 """Programs of a step that are read: a program that dispatches operations has hundreds."""
-KNOWN_BY = (
-    "kind",
-    "function",
-    "file",
-    "line",
-    "inputs",
-    "outputs",
-    "kernel",
-    "dtype",
-    "precision",
-)
-"""By which a layer is known again in another program; that may have more rows."""
 
 
 def program_of(
@@ -84,12 +72,12 @@ def layers_of(runs: Sequence[tuple[float, Program]]) -> tuple[Layer, ...]:
     """The layers of programs that are run so often, the costliest first. One that several programs
     compute is one layer, which is executed more often: a network is no deeper for it.
     """
-    found: dict[tuple[object, ...], Layer] = {}
+    found: dict[tuple[Layer, int], Layer] = {}
     for times, each in runs:
-        alike: Counter[tuple[object, ...]] = Counter()
+        alike: Counter[Layer] = Counter()
         for layer in each.layers:
-            kind = tuple(getattr(layer, name) for name in KNOWN_BY)
-            key = (*kind, alike[kind])  # one program may have it for several numbers of rows
+            kind = msgspec.structs.replace(layer, written=0, executed=0, flops=0.0, rows=0)
+            key = kind, alike[kind]  # one program may have it for several numbers of rows
             alike[kind] += 1
             before = found.get(key)
             found[key] = msgspec.structs.replace(
@@ -113,8 +101,8 @@ def added(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 def tables_of(programs: Sequence[Program]) -> tuple[Table, ...]:
     """The tables that one looks up, and perhaps another one computes; each shape once.
 
-    The rows that a step uses are those of the program that uses most: several use the same ones, or
-    each the table of another step of the optimizer.
+    The rows that a step uses are those of the program that looks up most: what several look up may
+    be the same rows, or those of another update of the table.
     """
     looked_up: Counter[tuple[int, ...]] = Counter()
     computed: Counter[tuple[int, ...]] = Counter()

@@ -128,11 +128,8 @@ def test_steps_that_take_less_by_now_are_looked_at_anew(
         pause_s[0] = then_s
         watch.look_again()
     assert watch.calls is not None and watch.calls.restless == restless
-    assert (watch.calls is not before) == (watch.calls.time_ms < before.time_ms)
-    if first_s > then_s:
-        assert watch.calls.time_ms < before.time_ms
-    if first_s < then_s:
-        assert watch.calls is before
+    assert (watch.calls.time_ms < before.time_ms) is (first_s > then_s)
+    assert (watch.calls is before) is (first_s < then_s)
 
 
 def test_what_takes_less_but_is_another_step_tells_nothing(quick: None) -> None:
