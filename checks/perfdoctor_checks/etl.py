@@ -100,7 +100,7 @@ def loaded_beside_ms(observation: Observation) -> float:
     out: what rests while the step stands still works for it.
     """
     calls = observation.calls
-    if calls is None or calls.threads > 1:
+    if calls is None or calls.threads > 1 or calls.is_asked:
         return 0.0
     of_the_step = calls.threads_cpu_ms - calls.collecting_beside_ms + calls.children_cpu_ms
     return of_the_step - sum(each.cpu_ms for each in calls.restless)

@@ -1,5 +1,6 @@
 """What the host does beside a step, as it was observed."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -56,7 +57,7 @@ def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program:
     within = beyond_replay_ms(calls, by_itself, program)
     spins = [call.before_cpu_ms + each for call, each in zip(calls.calls, within, strict=True)]
     blocked = [max(0.0, call.before_ms - call.before_cpu_ms) for call in calls.calls]
-    idle_ms = max(0.0, sum(blocked) - calls.delayed_ms)
+    idle_ms = max(0.0, min(sum(blocked), blocked_at_most_ms(calls)) - calls.delayed_ms)
     waits = waiting_share(calls, steps, idle_ms)
     overlap_ms = 0.0
     if waits >= EACH_STEP and compiles(calls):  # a program takes longer the first time it is run
@@ -101,6 +102,15 @@ def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program:
         reading_ms=steps.reading_ms if steps is not None else 0.0,
         threads_ms=beside_ms,
     )
+
+
+def blocked_at_most_ms(calls: StepCalls) -> float:
+    """What the calling thread is blocked between its calls at most: what it waits for, another
+    thread's calls say, may take longer while we look at arguments.
+    """
+    if calls.between_ms is None:
+        return math.inf
+    return max(0.0, calls.between_ms - sum(call.before_cpu_ms for call in calls.calls))
 
 
 def beyond_replay_ms(calls: StepCalls, by_itself: Replayed, program: str) -> list[float]:

@@ -118,9 +118,14 @@ class StepCalls(Struct, frozen=True, kw_only=True):
     rare_ms: float = 0.0
     """The part of `time_ms` that is done now and then; it holds only where the host does not run
     ahead."""
+    between_ms: float | None = None
+    """The part of `time_ms` outside of the calls, which nobody looked at then; None: not told."""
     threads: int = 1
     """Threads that make these calls."""
     in_main_thread: bool = True
+    is_asked: bool = False
+    """Whether another thread calls what these calls train, as an actor or a server does: what they
+    wait for is computed there, rather than loaded."""
     ready: float = 0.0
     """The share of the calls before which the results of the call before were computed."""
     collecting_ms: float = 0.0

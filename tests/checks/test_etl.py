@@ -168,6 +168,8 @@ def test_threads_and_processes_that_load_on_the_steps_cores_are_to_be_tried(
     if kind == "hint":
         assert "work for 8.0 ms a step" in outcome.summary and outcome.gain is not None
         assert outcome.summary.endswith("Thread-1 (load) the most")
+    acting = replace(calls, is_asked=True)  # they act, rather than load
+    assert etl.check(replace(seen, target=script, steps=steps, calls=acting)).kind == "ok"
 
 
 def test_where_results_are_computed_before_each_call_the_device_waits_for_all_that_is_loaded() -> (

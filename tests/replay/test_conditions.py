@@ -118,6 +118,14 @@ def test_waiting_for_a_core_is_no_sleep() -> None:
     assert found.sleep_ms == (0.5,)
 
 
+def test_a_call_that_waited_longer_only_while_we_looked_is_blocked_as_long_as_it_was_before() -> (
+    None
+):
+    assert told(observed(call(9.0, 1.0), between_ms=4.0), steps()).sleep_ms == (3.0,)
+    assert told(observed(call(9.0, 1.0), between_ms=0.5), steps()).sleep_ms == (0.0,)
+    assert told(observed(call(9.0, 1.0), between_ms=20.0), steps()).sleep_ms == (8.0,)
+
+
 def test_a_sleep_lies_where_the_host_was_blocked() -> None:
     found = told(observed(call(3.0, 0.0), call(1.0, 0.0)), steps())
     assert found.sleep_ms == (3.0, 1.0)

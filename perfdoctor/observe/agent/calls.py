@@ -35,6 +35,9 @@ LEAST_CALLS = 4
 """The fewest calls in which something can be seen to repeat."""
 STACKS = 8
 """Stacks that are kept of the functions of one name, those of their compilation included."""
+MOST_PROBED = 4 * PROBED
+"""Calls whose arguments are looked at where some thread makes few of them: a learner, beside an
+actor."""
 FETCHED = 4
 """Calls of each function whose results may be fetched."""
 ALIKE = 64
@@ -139,13 +142,22 @@ class Prober:
         elif told:
             self._last[probed.thread] = weakref.ref(told[-1])
         self.calls.append(probed)
-        passed_s = (time.monotonic_ns() - self._begin_ns) / 1e9
-        enough = len(self.calls) >= PROBED or (
-            passed_s > SOON_S and len(self.calls) >= FEWEST_PROBED * self._variety()
-        )
-        if enough or (passed_s > LATEST_S and len(self.calls) >= LEAST_CALLS):
+        if self._is_enough((time.monotonic_ns() - self._begin_ns) / 1e9):
             self.done.set()
         probed.end_ns, probed.end_cpu_ns = time.monotonic_ns(), time.thread_time_ns()
+
+    def _is_enough(self, passed_s: float) -> bool:
+        count = len(self.calls)
+        if count >= MOST_PROBED or (passed_s > LATEST_S and count >= LEAST_CALLS):
+            return True
+        if count < PROBED and (passed_s <= SOON_S or count < FEWEST_PROBED * self._variety()):
+            return False
+        threads = {call.thread for call in self.calls}
+        return all(self._are_enough_of(thread) for thread in threads)
+
+    def _are_enough_of(self, thread: int) -> bool:
+        functions = [call.function.number for call in self.calls if call.thread == thread]
+        return len(functions) >= FEWEST_PROBED * len(set(functions))
 
     def _variety(self) -> int:
         return len({each.function.number for each in self.calls})

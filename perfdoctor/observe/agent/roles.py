@@ -33,6 +33,8 @@ class Probe:
     """Which makes them."""
     usual_size: int
     """The elements in the arguments of a step's first call, as large as they usually get."""
+    asking: int | None = None
+    """Another thread, whose calls ask for what these ones train."""
 
 
 def step_of(timer: Timer, prober: Prober) -> tuple[Span, Probe] | None:
@@ -41,12 +43,24 @@ def step_of(timer: Timer, prober: Prober) -> tuple[Span, Probe] | None:
     An evaluation after each tenth step is none of a step's calls; it is left aside, unless no step
     is told without it.
     """
-    for aside in (for_nobody(prober), frozenset[int]()):
-        span = span_of(timer.calls, timer.begin_ns, timer.end_ns, aside)
-        probe = probe_of(prober, span.period, aside) if span is not None else None
-        if span is not None and probe is not None:
-            return span, probe
+    for asking in dict.fromkeys((asks_a_learner(prober), None)):
+        timed = [call for call in timer.calls if call.thread != asking]
+        for aside in (for_nobody(prober), frozenset[int]()):
+            span = span_of(timed, timer.begin_ns, timer.end_ns, aside)
+            probe = probe_of(prober, span.period, aside, asking) if span is not None else None
+            if span is not None and probe is not None:
+                return span, probe
     return None
+
+
+def asks_a_learner(prober: Prober) -> int | None:
+    """The thread that asks for what another one trains, as an actor or a server does: it calls too,
+    and changes no state. None if there is none; or several, which share a model.
+    """
+    training = {call.thread for call in prober.calls if is_update(prober, call.function.number)}
+    callers = [calls[0].thread for calls in by_caller(prober.calls)]
+    asking = [thread for thread in callers if thread not in training]
+    return asking[0] if training and len(asking) == 1 else None
 
 
 def for_nobody(prober: Prober) -> frozenset[int]:
@@ -76,20 +90,27 @@ def is_update(prober: Prober, number: int) -> bool:
     a state.
     """
     form = prober.forms[number]
-    taken = set(zip(form.shapes, form.dtypes, strict=True))
-    alike = [look for look in prober.results.get(number, ()) if look[0] and look in taken]
-    return len(alike) > 1
+    taken = Counter(zip(form.shapes, form.dtypes, strict=True))
+    alike = taken & Counter(look for look in prober.results.get(number, ()) if look[0])
+    return alike.total() > 1
 
 
 def probe_of(
-    prober: Prober, period: int | None = None, aside: Collection[int] = ()
+    prober: Prober,
+    period: int | None = None,
+    aside: Collection[int] = (),
+    asking: int | None = None,
 ) -> Probe | None:
     """The roles of the arguments, from one step to the next; None where no step was told.
 
     `period`: the calls of a step, as they were told when the steps were timed; None: they were not.
-    `aside`: the numbers of functions that are no part of a step.
+    `aside`: the numbers of functions that are no part of a step; `asking`: the thread whose calls
+    are none, if there is one.
     """
-    callers = by_caller([call for call in prober.calls if call.function.number not in aside])
+    ours = [
+        call for call in prober.calls if call.function.number not in aside and call.thread != asking
+    ]
+    callers = by_caller(ours)
     if not callers:
         return None
     main: list[Probed] = sorted(callers[0], key=lambda each: each.begin_ns)  # type: ignore[arg-type]
@@ -109,7 +130,7 @@ def probe_of(
     found = with_remade(found, [main[starts[-1] + slot] for slot in range(period)], prober)
     keys = tuple(sequence[starts[-1] + slot] for slot in range(period))
     size = usual_size([main[start].size for start in starts])
-    return Probe(tuple(found), keys, main[0].thread, size)
+    return Probe(tuple(found), keys, main[0].thread, size, asking)
 
 
 def call_of(

@@ -29,6 +29,8 @@ class Span:
     """The part of `step_ms` that is done now and then: an evaluation, a checkpoint."""
     period: int
     """The number of calls of a step."""
+    between_ms: float | None = None
+    """What a step takes outside of its calls; None where several threads make them."""
 
 
 def span_of(
@@ -61,7 +63,13 @@ def span_of(
         threads=len(callers),
         rare_ms=rare_ms(begins, begin_ns, end_ns) if len(callers) == 1 else 0.0,
         period=period,
+        between_ms=between_ms(main) / len(anchors) if len(callers) == 1 else None,
     )
+
+
+def between_ms(calls: Sequence[Timed]) -> float:
+    """From the end of each call of a thread to the begin of the next one, in all."""
+    return sum(max(0, after.begin_ns - before.end_ns) for before, after in pairwise(calls)) / 1e6
 
 
 def rare_ms(begins: Sequence[int], begin_ns: int, end_ns: int) -> float:

@@ -205,6 +205,8 @@ class StepWatch:
         before, before_ms = self.calls, self.step_ms
         if before is None or before_ms is None or before_ms * FEWEST_TIMED > TIMED_S * 1e3:
             return
+        if before.is_asked:  # which thread's calls make the steps is told by the probe only
+            return
         timed = timed_once(self._jax, self.hearing, self._patience)
         span = timed.span if timed is not None else None
         if span is None or span.step_ms * (1 + FASTER) > before_ms:

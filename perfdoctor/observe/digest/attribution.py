@@ -152,8 +152,11 @@ def instants_and_numbers(recording: Recording) -> tuple[npt.NDArray[Any], npt.ND
 def code_of(timeline: Timeline, function: str, recording: Recording, count: int) -> Code:
     """The user's code, and where in it the step is called: while it compiled, and sampled since."""
     own, calls = tuple(recording.own), timeline.dispatches[function]
+    known = recording.step_calls
+    is_asked = known is not None and known.is_asked
     if sum(map(len, timeline.dispatches.values())) >= OP_BY_OP * count:
-        return Code(own, seen=recording.stacks)  # the function is one operation of many
+        return Code(own, seen=recording.stacks, is_asked=is_asked)  # one operation of many
     instants, numbers = instants_and_numbers(recording)
     during = np.unique(numbers[contains(calls, instants)])
-    return Code(own, [*recording.calls.get(function, []), *(recording.stacks[n] for n in during)])
+    leading = [*recording.calls.get(function, []), *(recording.stacks[n] for n in during)]
+    return Code(own, leading, is_asked=is_asked)

@@ -68,6 +68,8 @@ class Code:
     """Stacks from which the step was called, innermost frame first."""
     seen: Sequence[Sequence[Frame]] = ()
     """All stacks, where the step is many calls: generators that never call jax are loaders then."""
+    is_asked: bool = False
+    """Whether what other threads hand over comes out of their own calls: an actor's, say."""
     _callers: dict[tuple[str, str], Caller] = field(default_factory=dict)
 
     @cached_property
@@ -113,6 +115,8 @@ class Code:
             (i for i, (file, _, name) in enumerate(stack) if (file, name) in self.way), None
         )
         inner = stack if on_way is None else stack[:on_way]
+        if self.is_asked and any(map(is_given, inner)):
+            return "other"
         if any(self.is_loading(frame) for frame in inner):
             return "loading"
         if on_way is not None and self.prepares(stack, on_way):

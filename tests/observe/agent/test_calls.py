@@ -9,7 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from perfdoctor.observe.agent.calls import PROBED, Prober, is_ready, is_tracing
+from perfdoctor.observe.agent.calls import (
+    FEWEST_PROBED,
+    MOST_PROBED,
+    PROBED,
+    Prober,
+    is_ready,
+    is_tracing,
+)
 from tests.observe.agent.heard import makers, probed
 
 OLD_JAX = jax.__version__.startswith("0.8.")
@@ -93,6 +100,43 @@ def test_it_is_enough_after_some_calls() -> None:
     assert prober.done.is_set()
     assert len(prober.calls) == PROBED
     assert all(call.begin_ns <= call.end_ns for call in prober.calls)
+
+
+def test_a_thread_that_calls_seldom_is_looked_at_too() -> None:
+    prober = Prober(jax)
+    made, _ = makers(prober)
+    act, learn = made.jit(lambda x: x + 1), made.jit(lambda x: x - 1)
+
+    def learner() -> None:
+        for _ in range(FEWEST_PROBED):
+            turns[0].acquire()
+            learn(1.0)
+            turns[1].release()
+
+    turns = [threading.Semaphore(0), threading.Semaphore(0)]
+    thread = threading.Thread(target=learner)
+    thread.start()
+    for _ in range(FEWEST_PROBED):
+        for _ in range(PROBED // 3):
+            act(1.0)
+        turns[0].release()
+        turns[1].acquire()
+    thread.join()
+    assert prober.done.is_set()
+    assert sum(call.thread != threading.get_ident() for call in prober.calls) == FEWEST_PROBED
+    assert len(prober.calls) > PROBED
+
+
+def test_but_not_for_ever() -> None:
+    prober = Prober(jax)
+    made, _ = makers(prober)
+    act = made.jit(lambda x: x + 1)
+    thread = threading.Thread(target=act, args=(1.0,))
+    thread.start()
+    thread.join()
+    for _ in range(MOST_PROBED + 10):
+        act(1.0)
+    assert len(prober.calls) == MOST_PROBED
 
 
 def test_whether_the_last_results_were_computed_is_told() -> None:

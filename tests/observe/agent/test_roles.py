@@ -1,5 +1,6 @@
 """What the arguments of a step's calls are to the program, from one step to the next."""
 
+import threading
 from typing import Any
 
 import jax
@@ -8,10 +9,17 @@ import numpy as np
 import optax
 import pytest
 
-from perfdoctor.observe.agent.roles import for_nobody, probe_of, step_of
+from perfdoctor.observe.agent.calls import Prober
+from perfdoctor.observe.agent.roles import (
+    asks_a_learner,
+    for_nobody,
+    is_update,
+    probe_of,
+    step_of,
+)
 from perfdoctor.observe.agent.span import span_of
 from perfdoctor.observe.agent.timing import Timed, Timer
-from tests.observe.agent.heard import leaves, probed, roles
+from tests.observe.agent.heard import leaves, makers, probed, roles
 
 SHAPE = (64,)
 
@@ -395,3 +403,77 @@ def test_where_nobody_takes_anything_nothing_is_left_aside_that_is_called_often(
 
     prober, _ = probed(program)
     assert for_nobody(prober) == frozenset()
+
+
+def test_a_function_that_returns_two_arrays_like_one_that_it_takes_changes_no_state() -> None:
+    def program(made: Any) -> Any:
+        act = made.jit(lambda x: (x + 1, x - 1))
+        learn = made.jit(lambda w, v, x: (w + x.sum(), v * 2))
+        w, v = jnp.zeros((3, 4)), jnp.zeros((3, 4))
+        for x in batches():
+            act(x)
+            w, v = learn(w, v, x)
+            yield
+
+    prober, _ = probed(program)
+    act, learn = dict.fromkeys(call.function.number for call in prober.calls)
+    assert not is_update(prober, act)
+    assert is_update(prober, learn)
+
+
+def asked(askers: int, rounds: int = 12) -> tuple[Timer, Prober]:
+    """A learner in this thread, and so many threads that ask what it trains, five times a step."""
+    timer, prober = Timer(jax, 1.0), Prober(jax)
+    made, hearing = makers(prober)
+    act = made.jit(lambda w, x: (w * x).sum())
+    learn = made.jit(lambda w, v, x: (w + x, v * 2))
+    w, v, x = jnp.zeros(SHAPE), jnp.ones(SHAPE), np.ones(SHAPE, np.float32)
+
+    def ask() -> None:
+        for _ in range(5):
+            act(w, x)
+
+    for _ in range(rounds):
+        w, v = learn(w, v, x)
+        threads = [threading.Thread(target=ask) for _ in range(askers)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    hearing.hear = None
+    names = {call.thread: 0 for call in prober.calls}
+    learner = threading.get_ident()
+    threads_of = [each for each in names if each != learner]
+    for place, call in enumerate(prober.calls):  # as threads that live as long as the program
+        if call.thread != learner:
+            call.thread = 1 + threads_of.index(call.thread) % askers
+        timer.calls.append(Timed(call.thread, call.function, place * 1000, place * 1000 + 10))
+    timer.begin_ns, timer.end_ns = 0, len(prober.calls) * 1000
+    return timer, prober
+
+
+def test_the_steps_are_those_of_the_thread_that_trains_what_another_one_asks() -> None:
+    timer, prober = asked(1)
+    told = step_of(timer, prober)
+    assert told is not None
+    span, probe = told
+    assert (probe.asking, probe.thread) == (1, threading.get_ident())
+    assert (span.steps, span.threads, len(probe.calls)) == (12, 1, 1)
+    assert [leaf.role for leaf in probe.calls[0].leaves][:2] == ["state", "state"]
+
+
+def test_several_that_ask_share_a_model_and_are_the_callers() -> None:
+    timer, prober = asked(3)
+    assert asks_a_learner(prober) is None
+    told = step_of(timer, prober)
+    assert told is not None and told[0].threads == 4  # the learner is one more
+
+
+def test_who_only_asks_is_no_actor() -> None:
+    def program(made: Any) -> Any:
+        answer = made.jit(lambda x: x + 1)
+        for x in batches():
+            answer(x)
+            yield
+
+    assert asks_a_learner(probed(program)[0]) is None

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -68,3 +69,10 @@ def test_a_thread_that_calls_now_and_then_is_no_other_caller() -> None:
 def test_without_an_end_there_is_no_span() -> None:
     assert span_of(timed([(1, 2), (3, 4)]), 0, 0) is None
     assert span_of([], 0, 5) is None
+
+
+def test_what_a_step_takes_outside_of_its_calls() -> None:
+    calls = timed([(n * 1_000_000, n * 1_000_000 + 250_000) for n in range(51)])
+    span = span_of(calls, 0, 51_000_000)
+    assert span is not None
+    assert span.between_ms == pytest.approx(0.75 * 50 / 51)
