@@ -43,9 +43,15 @@ def save(
 
 
 def commit() -> str:
-    """What was measured, as far as git knows."""
+    """What was measured, as far as git knows; results that are saved meanwhile are no changes."""
     try:
-        told = ["git", "describe", "--always", "--exclude=*", "--dirty= with changes"]
-        return subprocess.check_output(told, text=True, stderr=subprocess.DEVNULL).strip()
+        told = git("describe", "--always", "--exclude=*")
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":!/*/results/*")
+        return f"{told} with changes" if changed else told
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
+
+
+def git(*command: str) -> str:
+    """What it answers."""
+    return subprocess.check_output(["git", *command], text=True, stderr=subprocess.DEVNULL).strip()

@@ -25,9 +25,9 @@ def fed(calls: Sequence[ReadyCall]) -> Iterator[list[Called]]:
 
 
 def placed(call: ReadyCall) -> Iterator[tuple[Any, ...]]:
-    """What is fixed of a call, with its new data put on the device; again for each step."""
+    """The batches of a call, with their new data put on the device."""
     while True:
         yield tuple(
             jax.device_put(each) if n in call.put_ahead else each
-            for n, each in enumerate(call.fixed)
+            for n, each in enumerate(next(call.batches))
         )

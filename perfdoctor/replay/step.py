@@ -1,13 +1,15 @@
 """A captured step, made ready to run: in the replay process, which imports jax."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.export
+import msgspec
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -26,18 +28,18 @@ class ReadyCall:
     function: Callable[..., tuple[Any, ...]]
     sources: tuple[int, ...]
     """Calls of the step, of whose results some are arguments."""
-    fixed: tuple[Any, ...]
-    """The arguments that are the same in each step."""
+    batches: Iterator[tuple[Any, ...]]
+    """The arguments that are no state, step by step."""
     arranged: Callable[[tuple[Any, ...]], tuple[Any, ...]]
-    """Takes the arguments, in their order, out of all results of the sources and what is fixed."""
+    """Takes the arguments, in their order, out of all results of the sources and a batch."""
     on_host: frozenset[int]
     """Arguments that make a way over the host."""
     put_ahead: frozenset[int] = frozenset()
-    """Of what is fixed, new data of the host that another thread puts on the device."""
+    """Of a batch, new data of the host that another thread puts on the device."""
 
-    def __call__(self, latest: Outputs, fixed: tuple[Any, ...] | None = None) -> tuple[Any, ...]:
-        """Its results; `fixed`: in place of its own."""
-        pool = self.fixed if fixed is None else fixed
+    def __call__(self, latest: Outputs, batch: tuple[Any, ...] | None = None) -> tuple[Any, ...]:
+        """Its results; `batch`: in place of the next one."""
+        pool = next(self.batches) if batch is None else batch
         for place in self.sources:
             pool = latest[place] + pool
         arguments = self.arranged(pool)
@@ -93,7 +95,7 @@ class Step:
         return ReadyCall(
             function=jax.jit(flat, donate_argnums=tuple(sorted(donated))),
             sources=tuple(places),
-            fixed=tuple(self._argument(call.leaves[n], exported.in_avals[n]) for n in fixed),
+            batches=cycle(self._batches(call, fixed, exported.in_avals)),
             arranged=taker([where[n] for n in range(len(call.leaves))]),
             on_host=frozenset(
                 n
@@ -106,6 +108,16 @@ class Step:
                 if self._conditions.resident == "ahead" and is_new_data(call.leaves[n])
             ),
         )
+
+    def _batches(
+        self, call: SavedCall, places: Sequence[int], avals: Sequence[Any]
+    ) -> list[tuple[Any, ...]]:
+        """The arguments at these places: of the captured step, and of those after it."""
+        columns = [
+            [self._argument(leaf, avals[n]) for leaf in later(call.leaves[n])] for n in places
+        ]
+        count = max(map(len, columns), default=1)
+        return [tuple(column[k % len(column)] for column in columns) for k in range(count)]
 
     def _donated(self, call: SavedCall, place: int) -> set[int]:
         """The leaves whose buffers may be written to; of the rest, values are used again. What the
@@ -153,6 +165,11 @@ class Step:
         else:
             value = jax.numpy.array(value)  # a copy: what is donated must not be the host's
         return jax.random.wrap_key_data(value, impl=leaf.key) if leaf.key else value
+
+
+def later(leaf: SavedLeaf) -> list[SavedLeaf]:
+    """An argument of the captured step, and the same one of those after it."""
+    return [leaf, *(msgspec.structs.replace(leaf, file=file) for file in leaf.later)]
 
 
 def is_new_data(leaf: SavedLeaf) -> bool:

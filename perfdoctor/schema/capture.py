@@ -62,6 +62,8 @@ class SavedLeaf(Struct, frozen=True, kw_only=True):
     """Where state comes from: the number of a call of the step, and of its result."""
     file: str = ""
     """Its values, as raw bytes; none: they are to be made."""
+    later: tuple[str, ...] = ()
+    """Files of its values in the steps that came next: of integers, that may be rows of a table."""
     low: int = 0
     high: int = 1
     """Bounds of an integer's values that are to be made."""

@@ -31,7 +31,7 @@ def test_a_call_finds_its_new_data_on_the_device(tmp_path: Path) -> None:
         given.append(arguments)
         return arguments
 
-    assert [type(each) for each in step.calls[0].fixed] == [np.ndarray]
+    assert [type(each) for each in next(step.calls[0].batches)] == [np.ndarray]
     with fed([replace(step.calls[0], function=function)]) as (called,):
         assert len(threads() - before) == 1
         for _ in range(3):
@@ -39,7 +39,7 @@ def test_a_call_finds_its_new_data_on_the_device(tmp_path: Path) -> None:
     assert threads() == before
     for _, batch in given:
         assert isinstance(batch, jax.Array)
-        np.testing.assert_array_equal(batch, step.calls[0].fixed[0])
+        np.testing.assert_array_equal(batch, next(step.calls[0].batches)[0])
 
 
 def test_without_new_data_no_thread_is_begun(tmp_path: Path) -> None:

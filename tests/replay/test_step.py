@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from msgspec import structs
 
 from perfdoctor.observe.agent import values
 from perfdoctor.replay.step import Step, made, taker
@@ -123,7 +124,22 @@ def test_the_batch_of_the_captured_step_is_used_in_each(tmp_path: Path) -> None:
     assert_same(replayed(found, 1), found.results)
     for resident, kind in (("as-it-is", np.ndarray), ("state", np.ndarray), ("all", jax.Array)):
         step = Step(found.folder, found.capture, Conditions(resident=resident))  # type: ignore[arg-type]
-        assert isinstance(step.calls[0].fixed[0], kind)
+        assert isinstance(next(step.calls[0].batches)[0], kind)
+
+
+def test_each_step_takes_the_rows_of_the_next_batch(tmp_path: Path) -> None:
+    found = captured(new_batches, tmp_path)
+    [call] = found.capture.calls
+    number = next(n for n, leaf in enumerate(call.leaves) if leaf.role == "new")
+    leaf = call.leaves[number]
+    batch = np.frombuffer((tmp_path / leaf.file).read_bytes(), leaf.dtype)
+    (tmp_path / "later.raw").write_bytes((batch + 1).tobytes())
+    leaves = list(call.leaves)
+    leaves[number] = structs.replace(leaf, later=("later.raw",))
+    capture = structs.replace(found.capture, calls=(structs.replace(call, leaves=tuple(leaves)),))
+    [ready] = Step(found.folder, capture, Conditions()).calls
+    for each in (batch, batch + 1, batch):
+        np.testing.assert_array_equal(next(ready.batches)[0], each)
 
 
 def test_values_without_room_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +148,7 @@ def test_values_without_room_are_made(tmp_path: Path, monkeypatch: pytest.Monkey
     assert found.capture.made == ("params", "batch")
     assert [file.suffix for file in tmp_path.iterdir()].count(".raw") == 0
     step = Step(found.folder, found.capture, Conditions())
-    batch = step.calls[0].fixed[0]
+    batch = next(step.calls[0].batches)[0]
     assert (batch.shape, batch.dtype) == ((16,), np.int32)
     assert batch.min() >= 10 and batch.max() < 20
     assert np.isfinite(replayed(found)[-1][0]).all()

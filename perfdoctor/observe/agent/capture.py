@@ -16,6 +16,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from perfdoctor.injection.calls import OWN_FILES, Function
+from perfdoctor.observe.agent.batches import LaterBatches
 from perfdoctor.observe.agent.calls import elements_in, is_tracing
 from perfdoctor.observe.agent.form import dynamic
 from perfdoctor.observe.agent.manifest import made_in_code, write_manifest
@@ -64,6 +65,7 @@ class Capturer:
     def __post_init__(self) -> None:
         self._room_bytes = room_bytes(self.folder)
         self._thread: int | None = None
+        self._later: LaterBatches | None = None
         self._false_starts = 0
         self._small, self._began_s = 0, time.monotonic()
         self._seconds = 0.0
@@ -87,13 +89,21 @@ class Capturer:
             return
         begun = time.monotonic()
         try:
-            self._look(function, args, kwargs)
+            if self._later is None:
+                self._look(function, args, kwargs)
+            else:
+                self._later.look(function, args, kwargs)
             self._seconds += time.monotonic() - begun
-            if self.capture is not None:
+            if self.is_enough():
                 self.done.set()
         except Exception as error:
-            self.failure = reason(error)
+            if self.capture is None:
+                self.failure = reason(error)
             self.done.set()
+
+    def is_enough(self) -> bool:
+        """Whether a step is saved, and some batches after it; or can't be."""
+        return self.done.is_set() or (self._later is not None and self._later.are_enough())
 
     def is_computed(self) -> bool:
         """Whether all that is to be written is computed."""
@@ -103,7 +113,10 @@ class Capturer:
         """Write what was captured; in the observer's thread, for it waits until it is computed."""
         try:
             if self.capture is not None:
-                self.capture = replace(self.capture, seconds=self._seconds)
+                if self._later is not None:
+                    self.capture = self._later.added_to(self.capture)
+                saved_bytes = self._values.saved_bytes
+                self.capture = replace(self.capture, saved_bytes=saved_bytes, seconds=self._seconds)
                 self._values.write()
                 self._write_manifest(self.capture)
         except Exception as error:
@@ -131,6 +144,10 @@ class Capturer:
         self._calls.append(self._saved(function, args, kwargs, place))
         if len(self._calls) == len(self.probe.keys):
             self.capture = self._finished()
+            self._later = LaterBatches(self.jax, self.capture, self._is_at, self._values.file_of)
+
+    def _is_at(self, function: Function, place: int) -> bool:
+        return is_same(function, self.probe.keys[place])
 
     def _is_small(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether a step's first call takes less than usual, and a larger one may come."""

@@ -162,7 +162,8 @@ class StepWatch:
         if self._probe is None:
             return
         capturer, begin = self._capturer_of(folder, settings, deaf), time.monotonic()
-        if not self._patience.listen(self.hearing, capturer, capturer.done.is_set, CAPTURING_S):
+        is_done = self._patience.listen(self.hearing, capturer, capturer.is_enough, CAPTURING_S)
+        if not is_done and capturer.capture is None:
             capturer.failure = "the step was not called again"
         self._held_s += time.monotonic() - begin
         self._capturer = capturer

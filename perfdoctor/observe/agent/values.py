@@ -88,13 +88,17 @@ class SavedValues:
             self.made.append(argument)
             low, high = bounds_of(value)
             return replace(saved, low=low, high=high)
+        return replace(saved, file=self.file_of(value))
+
+    def file_of(self, value: Any) -> str:
+        """The file in which the values of an array are, or will be when it is computed."""
         file = f"{self._prefix}{next(self._numbers)}.raw"
         if lies_in_host_memory(self._jax, value):
             self._copies.append((file, copied(self._jax, value)))
         else:  # the program may fill it anew, or need the device's memory for itself
             (self._folder / file).write_bytes(raw_bytes(value))
-        self.saved_bytes += size
-        return replace(saved, file=file)
+        self.saved_bytes += int(value.nbytes)
+        return file
 
     def _split(self, value: Any) -> tuple[tuple[str, ...], ...] | None:
         """How an array lies on several devices; None on one."""

@@ -153,10 +153,10 @@ def code_of(timeline: Timeline, function: str, recording: Recording, count: int)
     """The user's code, and where in it the step is called: while it compiled, and sampled since."""
     own, calls = tuple(recording.own), timeline.dispatches[function]
     known = recording.step_calls
-    is_asked = known is not None and known.is_asked
+    gets_batches = known is None or (known.carries_state and not known.is_asked)
     if sum(map(len, timeline.dispatches.values())) >= OP_BY_OP * count:
-        return Code(own, seen=recording.stacks, is_asked=is_asked)  # one operation of many
+        return Code(own, seen=recording.stacks, gets_batches=gets_batches)  # one operation of many
     instants, numbers = instants_and_numbers(recording)
     during = np.unique(numbers[contains(calls, instants)])
     leading = [*recording.calls.get(function, []), *(recording.stacks[n] for n in during)]
-    return Code(own, leading, is_asked=is_asked)
+    return Code(own, leading, gets_batches=gets_batches)

@@ -68,8 +68,9 @@ class Code:
     """Stacks from which the step was called, innermost frame first."""
     seen: Sequence[Sequence[Frame]] = ()
     """All stacks, where the step is many calls: generators that never call jax are loaders then."""
-    is_asked: bool = False
-    """Whether what other threads hand over comes out of their own calls: an actor's, say."""
+    gets_batches: bool = True
+    """Whether what other threads hand over is data for the step; it may be an actor's results, or
+    the requests of a server."""
     _callers: dict[tuple[str, str], Caller] = field(default_factory=dict)
 
     @cached_property
@@ -115,7 +116,7 @@ class Code:
             (i for i, (file, _, name) in enumerate(stack) if (file, name) in self.way), None
         )
         inner = stack if on_way is None else stack[:on_way]
-        if self.is_asked and any(map(is_given, inner)):
+        if not self.gets_batches and any(map(is_given, inner)):
             return "other"
         if any(self.is_loading(frame) for frame in inner):
             return "loading"

@@ -223,7 +223,7 @@ def test_what_others_have_prepared_is_loaded_where_it_is_waited_for_in_the_line_
     within: Frame = (f"{LIBRARY}/{inner[0]}", 171, inner[1])
     stack = [waiting, within, (file, line_of("state, loss = step"), "train"), RUNPY]
     assert trained(file).activity(stack) == activity
-    assert replace(trained(file), is_asked=True).activity(stack) == "other"
+    assert replace(trained(file), gets_batches=False).activity(stack) == "other"
 
 
 def test_an_operation_of_jax_among_the_arguments_is_no_loading(file: str) -> None:
