@@ -34,10 +34,9 @@ from perfdoctor.schema.capture import (
 OWN_FILES.add(__file__)
 PATIENCE = 3
 """Steps that may begin and turn out to be others, before the capture is given up."""
-SMALL, SMALL_S = 8, 6.0
-"""Steps that are let pass since their batch is smaller than batches usually are, and seconds for
-which they are at most. Who pads batches of many sizes to one computes as much as for the largest.
-"""
+UNUSUAL, UNUSUAL_S = 8, 6.0
+"""Steps that are let pass since their batch has not the usual size, and seconds for which they are
+at most."""
 
 
 @dataclass
@@ -67,7 +66,7 @@ class Capturer:
         self._thread: int | None = None
         self._later: LaterBatches | None = None
         self._false_starts = 0
-        self._small, self._began_s = 0, time.monotonic()
+        self._unusual, self._began_s = 0, time.monotonic()
         self._seconds = 0.0
         self._begin()
 
@@ -138,7 +137,7 @@ class Capturer:
             place = 0
             if not is_same(function, self.probe.keys[0]):
                 return
-        if place == 0 and self._is_small(function, args, kwargs):
+        if place == 0 and self._is_unusual(function, args, kwargs):
             return
         self._thread = threading.get_ident()
         self._calls.append(self._saved(function, args, kwargs, place))
@@ -149,13 +148,15 @@ class Capturer:
     def _is_at(self, function: Function, place: int) -> bool:
         return is_same(function, self.probe.keys[place])
 
-    def _is_small(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Whether a step's first call takes less than usual, and a larger one may come."""
+    def _is_unusual(
+        self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> bool:
+        """Whether a step's first call does not stand for all, and one that does may come."""
         leaves = self.jax.tree_util.tree_leaves(dynamic(function, args, kwargs))
-        is_small = elements_in(leaves) < self.probe.usual_size
-        is_small &= self._small < SMALL and time.monotonic() - self._began_s < SMALL_S
-        self._small += is_small
-        return is_small
+        is_unusual = elements_in(leaves) not in self.probe.usual_size
+        is_unusual &= self._unusual < UNUSUAL and time.monotonic() - self._began_s < UNUSUAL_S
+        self._unusual += is_unusual
+        return is_unusual
 
     def _finished(self) -> Capture:
         env, unset = made_in_code(self.env_at_start)

@@ -1,9 +1,11 @@
 """From calls that were timed and probed to those of a step, and the roles of their arguments."""
 
+import sys
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import fmean
 
 from msgspec.structs import replace
 
@@ -21,6 +23,10 @@ SELDOM = 0.25
 """How often a function is called at most that is called now and then, by the one called the most
 often: what is done in every second or third step is a part of it."""
 
+OFTEN, COMMON = 4, 0.125
+"""How often a size of batches comes in the mean where these are a few; and the share of the steps
+in which a common one does."""
+
 
 @dataclass(frozen=True)
 class Probe:
@@ -31,8 +37,8 @@ class Probe:
     """What each call's function is known again by."""
     thread: int
     """Which makes them."""
-    usual_size: int
-    """The elements in the arguments of a step's first call, as large as they usually get."""
+    usual_size: range
+    """The elements in the arguments of a step's first call, as many as may stand for all steps."""
     asking: int | None = None
     """Another thread, whose calls ask for what these ones train."""
 
@@ -172,11 +178,17 @@ def are_others(main: Sequence[Probed], places: Sequence[int], index: int) -> boo
     return sum(a != b for a, b in pairwise(numbers)) > len(numbers) / 2
 
 
-def usual_size(sizes: Sequence[int]) -> int:
-    """Of batches whose size differs, one that most of them would fit in; of all that are alike but
-    the last of an epoch, those.
+def usual_size(sizes: Sequence[int]) -> range:
+    """Of batches of a few sizes, as those of buckets, the common one that is nearest to the mean;
+    of all that are alike but the last of an epoch, those. Of many sizes, one that most would fit
+    in, as they may be padded to.
     """
-    return sorted(sizes)[len(sizes) * 3 // 4]
+    counts = Counter(sizes)
+    if len(sizes) < OFTEN * len(counts):
+        return range(sorted(sizes)[len(sizes) * 3 // 4], sys.maxsize)
+    common = [size for size, count in counts.items() if count >= COMMON * len(sizes)]
+    nearest = min(common or counts, key=lambda size: abs(size - fmean(sizes)))
+    return range(nearest, nearest + 1)
 
 
 def sources_of(main: Sequence[Probed]) -> dict[int, tuple[int, int]]:

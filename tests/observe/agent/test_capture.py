@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from perfdoctor.observe.agent.calls import Prober
-from perfdoctor.observe.agent.capture import SMALL, Capturer
+from perfdoctor.observe.agent.capture import UNUSUAL, Capturer
 from perfdoctor.observe.agent.roles import probe_of
 from perfdoctor.observe.agent.values import SavedValues
 from perfdoctor.schema.capture import AS_IT_IS, AT_ONCE, MANIFEST, Capture, SavedLeaf
@@ -55,9 +55,11 @@ def captured(
     return capturer
 
 
-def saved(program: Program, folder: Path, env: dict[str, str] | None = None) -> Capture:
+def saved(
+    program: Program, folder: Path, steps: int = STEPS, env: dict[str, str] | None = None
+) -> Capture:
     """What was written."""
-    capturer = captured(program, folder, env)
+    capturer = captured(program, folder, env, steps)
     assert capturer.failure is None, capturer.failure
     return msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Capture)
 
@@ -203,6 +205,11 @@ def test_the_last_batch_of_an_epoch_is_not_what_is_saved(tmp_path: Path) -> None
     assert saved(in_sizes(sizes), tmp_path).calls[0].leaves[1].shape == (8,)
 
 
+def test_of_batches_of_three_sizes_the_middle_one_is_saved(tmp_path: Path) -> None:
+    sizes = (2, 2, 8, 8, 4, 4)  # the step after those that were probed has a smaller one
+    assert saved(in_sizes(sizes), tmp_path, 36).calls[0].leaves[1].shape == (4,)
+
+
 def test_nobody_waits_for_a_large_batch_for_long(tmp_path: Path) -> None:
     def program(made: Any) -> Any:
         step = made.jit(lambda p, x: p + x.sum())
@@ -211,7 +218,7 @@ def test_nobody_waits_for_a_large_batch_for_long(tmp_path: Path) -> None:
             p = step(p, np.ones(8 if number < STEPS else 2, np.float32))
             yield
 
-    assert STEPS > SMALL
+    assert STEPS > UNUSUAL
     assert saved(program, tmp_path).calls[0].leaves[1].shape == (2,)
 
 

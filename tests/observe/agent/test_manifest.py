@@ -25,6 +25,6 @@ def test_variables_that_the_code_sets_and_removes(
     monkeypatch.setenv("MINE", "1")
     monkeypatch.delenv("MALLOC_ARENA_MAX", raising=False)
     before = {**os.environ, "XLA_FLAGS": "--old", "MALLOC_ARENA_MAX": "1"}
-    found = saved(training, tmp_path, before)
+    found = saved(training, tmp_path, env=before)
     assert found.env == {"XLA_FLAGS": "--new"}
     assert found.unset == ("MALLOC_ARENA_MAX",)
