@@ -201,7 +201,7 @@ def test_what_was_timed_while_an_evaluation_compiled_is_timed_again(
     jitted, evaluated = made.jit(lambda p: p + 1.0), threading.Event()
 
     def evaluate(p: jax.Array) -> jax.Array:
-        for n in range(200):  # a long program, whose compilation takes most of the time
+        for n in range(40):  # a program whose compilation takes most of the time
             p = jnp.sin(p * n).sum() + p
         return p
 
