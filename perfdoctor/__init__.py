@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         Call,
         Eager,
         Leaf,
+        Restless,
         StepCalls,
         shared_lengths,
     )
@@ -96,6 +97,7 @@ _HOMES = {
         "Call",
         "Eager",
         "Leaf",
+        "Restless",
         "StepCalls",
         "shared_lengths",
     ),
@@ -172,6 +174,7 @@ __all__ = [
     "Place",
     "Program",
     "Report",
+    "Restless",
     "Scalar",
     "Setting",
     "StepCalls",

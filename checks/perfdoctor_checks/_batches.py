@@ -49,17 +49,13 @@ def examples_a_call(steps: Steps, calls: StepCalls | None) -> int | None:
 
 
 def new_arrays(calls: StepCalls) -> list[Leaf]:
-    """Those that are new in each step."""
+    """Those that are new in each step, but for random keys."""
     leaves = [leaf for call in calls.calls for leaf in call.leaves if leaf.shape]
-    return [leaf for leaf in leaves if leaf.role == "new" and leaf.kind in ("device", "host")]
+    data = [leaf for leaf in leaves if leaf.kind in ("device", "host") and not leaf.is_raw_key]
+    return [leaf for leaf in data if leaf.role == "new"]
 
 
 def draws(calls: StepCalls) -> bool:
     """Whether a step is given a key: else it computes on all data that there are, in each step."""
     leaves = [leaf for call in calls.calls for leaf in call.leaves]
-    return any(leaf.kind == "key" or is_raw_key(leaf) for leaf in leaves)
-
-
-def is_raw_key(leaf: Leaf) -> bool:
-    """Whether an array may be a key of the older form, two words each."""
-    return leaf.dtype == "uint32" and leaf.shape[-1:] == (2,)
+    return any(leaf.kind == "key" or leaf.is_raw_key for leaf in leaves)

@@ -17,7 +17,9 @@ by name, the hypervisor's steal), and the time for which the training's threads 
 no core (/proc/<pid>/task/*/schedstat). What others take for less than half of the window does not
 count, since it may be a command that ended at once; so a rival that rests more than it works stays
 unseen. The loss is the smaller of the two: threads also
-wait for each other. Memory bandwidth that others take can't be seen from here.
+wait for each other. Memory bandwidth that others take can't be seen from here. Programs that the
+training itself has started, and that work on while its step is held up, are tried: the captured
+step with and without as many processes that never rest.
 
 How to fix
 ----------
@@ -43,6 +45,7 @@ from perfdoctor import (
     ok,
     spared,
 )
+from perfdoctor_checks._beside import programs
 from perfdoctor_checks._limits import GOOD_PART, MOSTLY, SLIGHT
 
 ID = "competing-processes"
@@ -56,6 +59,9 @@ def check(observation: Observation) -> Outcome:
     taken = (rivals_cores(load) + load.steal_cores) / cores
     if taken >= SLIGHT:
         return issue(summary(load, cores), evidence, [fix(load)], gain(load, cores))
+    own = programs(observation)
+    if own:
+        return hint("; ".join(text for text, _ in own), evidence, [fix for _, fix in own])
     rivals = [each for gpu in observation.gpus for each in gpu.processes]
     on_gpu = observation.backend is not None and observation.backend.platform in ("gpu", "cuda")
     if rivals and on_gpu:

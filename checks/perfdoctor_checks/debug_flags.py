@@ -157,12 +157,17 @@ def fix(observation: Observation, found: list[Aid]) -> Fix:
     step: dict[str, Scalar] = {"jitted": "whole"} if any(a.name == NO_JIT for a in found) else {}
     worth_trying = bool(settings) or any(aid.effect for aid in found if aid.removed)
     lines = [line(observation, name, value) for name, value in env.items()]
-    lines += [f'remove jax.config.update("{aid.name}", …)' for aid in in_code]
+    lines += [f'remove jax.config.update("{aid.name}", …){context(aid)}' for aid in in_code]
     return Fix(
         summary="switch it off, and on again to look for an error",
         how="; ".join(lines),
         change=Change(env=env, settings=settings, step=step) if worth_trying else None,
     )
+
+
+def context(aid: Aid) -> str:
+    """The other way to switch it on."""
+    return ", or `with jax.disable_jit():`" if aid.name == NO_JIT else ""
 
 
 def off(name: str) -> bool | str:

@@ -27,8 +27,6 @@ References
 JAX, "Just-in-time compilation": JIT and caching; FAQ, "jit changes the behaviour of my function".
 """
 
-from collections import defaultdict
-
 from msgspec import structs
 
 from perfdoctor import (
@@ -80,27 +78,33 @@ def check(observation: Observation) -> Outcome:
 
 
 def without_steps(observation: Observation, compiles: tuple[Compile, ...]) -> Outcome:
-    """The function that took most of the compiling; JAX explains only those of the user."""
-    found = repeats_of(compiles)
-    seconds: defaultdict[str, float] = defaultdict(float)
-    for each in compiles:
-        seconds[each.function] += each.seconds
-    worst = max(seconds, key=seconds.__getitem__, default="")
-    repeats = found.get(worst, [])
-    dominates = seconds[worst] >= sum(seconds.values()) / 2
-    has_reason = any(each.reason for each in repeats)
-    if len(repeats) < FEW or not dominates or not has_reason:
+    """The functions that took most of the compiling, again and again; JAX explains only those of
+    the user.
+    """
+    repeats = repeats_of(compiles)
+    again = {
+        name: each
+        for name, each in repeats.items()
+        if len(each) >= FEW and any(one.reason for one in each)
+    }
+    lost = {name: sum(one.seconds for one in each) for name, each in again.items()}
+    if sum(lost.values()) < sum(each.seconds for each in compiles) / 2 or not again:
         return not_measured("no steps were seen, and no function was compiled again and again")
-    first_s = min(each.at_s for each in compiles if each.function == worst)
-    lost = sum(each.seconds for each in repeats)
-    span_s = max(repeats[-1].at_s - first_s, lost)
+    worst = max(again, key=lost.__getitem__)
+    first_s = min(each.at_s for each in compiles if each.function in again)
+    last_s = max(each[-1].at_s for each in again.values())
+    span_s = max(last_s - first_s, sum(lost.values()))
+    count = len(again[worst])
     summary = (
-        f"{worst} was compiled {len(repeats) + 1} times in {span_s:.1f} s, as if in every step, "
-        f"{lost / len(repeats) * 1e3:.0f} ms each"
+        f"{worst} was compiled {count + 1} times in {span_s:.1f} s, as if in every step, "
+        f"{lost[worst] / count * 1e3:.0f} ms each"
     )
-    facts = [repeated(worst, repeats, lost), total(compiles)]
-    reason = repeats[-1].reason
-    return told(observation, summary, reason, facts, without(lost / span_s, recurs(reason)))
+    others = len(again) - 1
+    summary += f", and {others} other function{'s' * (others != 1)} too" if others else ""
+    facts = [*(repeated(name, each, lost[name]) for name, each in again.items()), total(compiles)]
+    reason = again[worst][-1].reason
+    gain = without(sum(lost.values()) / span_s, recurs(reason))
+    return told(observation, summary, reason, facts, gain)
 
 
 def recurs(reason: str | None) -> bool:

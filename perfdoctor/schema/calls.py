@@ -35,11 +35,18 @@ def shared_lengths(arrays: Sequence[tuple[tuple[int, ...], int]]) -> list[int]:
     """Lengths that a batch may have: among the first two axes of all arrays; if they share none, of
     those that hold nearly all bytes.
 
-    `arrays`: shapes, and bytes. In the order of the largest one's axes.
+    `arrays`: shapes, and bytes. In the order of the largest one's axes. A length that is always the
+    second may be the batch's behind time, of which one array has a step more; but where the first
+    ones differ by more, these are batches, and it is that of their examples.
     """
     whole = sum(size for _, size in arrays)
     largest = max(arrays, key=lambda each: each[1], default=((), 0))[0]
-    lengths = list(dict.fromkeys(largest[:2]))
+
+    def may_be(length: int) -> bool:
+        firsts = [shape[0] for shape, _ in arrays if length in shape[:2]]
+        return length in firsts or max(firsts) - min(firsts) <= 1
+
+    lengths = [n for n in dict.fromkeys(largest[:2]) if may_be(n)]
     of_all = [n for n in lengths if all(n in shape[:2] for shape, _ in arrays)]
 
     def held(length: int) -> int:
@@ -71,6 +78,11 @@ class Leaf(Struct, frozen=True, kw_only=True):
     """Whether the program makes it anew in each step, outside of these calls: state, of what they
     have returned; a constant, of the same values."""
 
+    @property
+    def is_raw_key(self) -> bool:
+        """Whether an array may be a random key of the older form, two words each."""
+        return self.dtype == "uint32" and self.shape[-1:] == (2,)
+
 
 class Call(Struct, frozen=True, kw_only=True):
     """One call of a jitted function in each step."""
@@ -100,6 +112,8 @@ class Restless(Struct, frozen=True, kw_only=True):
     cores: float = 1.0
     """Cores that it took or waited for while the step stood still; with a thread's part of what
     BLAS's threads took."""
+    is_program: bool = False
+    """Whether it is another program that this one has started, rather than a part of it."""
     holds_interpreter: bool = False
     """Whether other threads had to wait until it gave Python's interpreter back."""
 

@@ -183,6 +183,20 @@ def test_a_step_that_draws_nothing_computes_on_all_data_that_there_are(
     assert batch_size.check(replace(called(STATE, key), program=few.program)).kind == kind
 
 
+def test_a_raw_key_is_no_batch() -> None:
+    few = computing(8)
+    key = replace(leaf("key", "new", 2), dtype="uint32")
+    outcome = batch_size.check(replace(called(STATE, key), program=few.program))
+    assert outcome.kind == "hint" and "its data are made in it" in outcome.summary
+
+
+def test_a_second_axis_that_all_have_is_no_batch_where_the_first_ones_are() -> None:
+    apart = called(STATE, leaf("ids", "new", 48, 24), leaf("pool", "new", 256, 24))
+    assert batch_size.check(apart).kind == "not-measured"
+    behind_time = called(STATE, leaf("obs", "new", 33, 4, 3), leaf("act", "new", 32, 4))
+    assert "4 examples" in batch_size.check(behind_time).summary
+
+
 def test_calls_without_state_do_not_train() -> None:
     assert batch_size.check(called(leaf("x", "new", 2))).kind == "not-applicable"
 

@@ -9,7 +9,7 @@ from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.run import Pool, Threads
 from perfdoctor.schema.surroundings import Backend, Device
 from perfdoctor.schema.workload import Data
-from perfdoctor_checks import omp_threads
+from perfdoctor_checks import competing_processes, omp_threads
 from tests.calls import call_of
 from tests.checks.soundness import assert_sound
 from tests.recorded import recorded
@@ -236,3 +236,18 @@ def test_threads_that_leave_cores_are_none_and_neither_are_those_that_load() -> 
     assert omp_threads.check(beside(4, cores=8.0)).kind == "ok"
     assert omp_threads.check(beside(4, etl_ms=2.0)).kind == "ok"
     assert omp_threads.check(replace(beside(4), steps=None)).kind == "ok"
+
+
+def test_other_programs_are_no_threads_of_this_one() -> None:
+    seen = beside(4, is_process=True)
+    assert seen.calls is not None
+    others = tuple(replace(each, is_program=True) for each in seen.calls.restless)
+    seen = replace(seen, calls=replace(seen.calls, restless=others))
+    assert omp_threads.check(seen).kind == "ok"
+    outcome = competing_processes.check(seen)
+    assert_sound(outcome, seen)
+    assert outcome.summary.startswith(
+        "4 other programs that the training has started work on while the step stands still, on 2"
+    )
+    change = outcome.fixes[0].change
+    assert change is not None and change.step == {"restless": 0} and change.is_bound

@@ -257,6 +257,17 @@ def test_without_a_reason_or_a_dominating_function_nothing_is_said_without_steps
     assert recompilation.check(none).kind == "not-measured"
 
 
+def test_functions_that_are_all_compiled_again_count_together_without_steps() -> None:
+    functions = ("encode", "similarity", "hardest", "step")
+    each = [compiled(1, 3, 5, 7, 9, 11, function=name) for name in functions]
+    seen = replace(seen_with(*(one for many in each for one in many)), steps=None)
+    outcome = recompilation.check(seen)
+    assert_sound(outcome, seen)
+    assert outcome.kind == "issue" and outcome.gain is not None
+    assert "compiled 6 times" in outcome.summary
+    assert ", and 3 other functions too" in outcome.summary
+
+
 @given(
     at_s=st.lists(st.floats(0, 20), max_size=12),
     seconds=st.floats(0, 100),

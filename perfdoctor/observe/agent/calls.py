@@ -24,6 +24,7 @@ from perfdoctor.observe.agent.arrays import (
 )
 from perfdoctor.observe.agent.compilation import callers
 from perfdoctor.observe.agent.form import Form, dynamic, form_of
+from perfdoctor.observe.agent.settings import Value, settings
 from perfdoctor.schema.recording import Frame
 
 OWN_FILES.add(__file__)
@@ -87,6 +88,8 @@ class Prober:
     """By the function's number."""
     results: dict[int, tuple[Look, ...]] = field(default_factory=dict)
     """The shapes and types of the results, by the function's number."""
+    settings: dict[int, dict[str, Value]] = field(default_factory=dict)
+    """JAX's settings in the thread that calls, by the function's number."""
     stacks: dict[str, list[list[Frame]]] = field(default_factory=dict)
     """From where each function is called, by its name: a first call, which compiles, is often made
     elsewhere."""
@@ -175,6 +178,7 @@ class Prober:
             if len(stacks) < STACKS:
                 stacks.append(callers())
             self.forms[function.number] = form_of(self.jax, function, args, kwargs)
+            self.settings[function.number] = settings(self.jax)
         args, kwargs = dynamic(function, args, kwargs)
         return list(self.jax.tree_util.tree_leaves((args, kwargs)))
 

@@ -113,3 +113,4 @@ class Listeners:
         recording.messages = list(self.messages.messages)
         if self._jax is not None and not recording.settings:  # no window was traced
             recording.settings = settings(self._jax)
+        recording.settings = {**recording.settings, **self.step.in_context}

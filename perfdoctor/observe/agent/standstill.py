@@ -5,6 +5,7 @@ does. So the thread that makes the steps is held up once, and the others are loo
 """
 
 import os
+import re
 import sys
 import threading
 import time
@@ -26,6 +27,8 @@ PATIENCE_S = 5.0
 LOOKS, LOOK_S = 6, 0.25
 """Looks, of so many seconds each, in all of which those work that never rest: time enough to load
 some batches ahead."""
+OF_A_POOL = re.compile(r"multiprocessing|loky|forkserver")
+"""What the commands hold of processes that take a part of a Python program's work."""
 NAP_S = 1e-3
 """Seconds of the sleeps after which a thread would have the interpreter at once, if it was free."""
 
@@ -84,6 +87,7 @@ def who_works_on(workers: Sequence[Worker], step_ms: float) -> tuple[Restless, .
             is_process=each.thread is None,
             cpu_ms=each.cpu_ms,
             cores=cores[each] + (helping / threads if each.thread is not None else 0.0),
+            is_program=each.thread is None and runs_another_program(each.process),
             holds_interpreter=is_held and each.thread is not None,
         )
         for each in at_work
@@ -124,3 +128,13 @@ def name_of(worker: Worker) -> str:
         return f"{psutil.Process(worker.process).name()} {worker.process}"
     except psutil.Error:  # it has ended
         return worker.name
+
+
+def runs_another_program(pid: int) -> bool:
+    """Whether a process is neither a fork of this one nor one of a pool of workers."""
+    try:
+        command = psutil.Process(pid).cmdline()
+    except psutil.Error:  # it has ended
+        return False
+    is_ours = command == psutil.Process().cmdline() or OF_A_POOL.search(" ".join(command))
+    return bool(command) and not is_ours

@@ -20,6 +20,7 @@ from perfdoctor.observe.agent.glance import Glance
 from perfdoctor.observe.agent.hold import let_compute
 from perfdoctor.observe.agent.patience import Patience
 from perfdoctor.observe.agent.roles import Probe, step_of
+from perfdoctor.observe.agent.settings import Value, in_context, settings
 from perfdoctor.observe.agent.silence import Context
 from perfdoctor.observe.agent.span import Span
 from perfdoctor.observe.agent.standstill import at_standstill, is_worthwhile, name_of
@@ -57,6 +58,8 @@ class StepWatch:
         """Why no step was told, or none was saved."""
         self.step_ms: float | None = None
         """What a step takes, if it was timed."""
+        self.in_context: dict[str, Value] = {}
+        """JAX's settings in the calls of a step that other threads have not."""
         self._ended, self._garbage, self._compilation = ended, garbage, compilation
         self.hearing = Hearing()
         self._patience = Patience(ended, compilation, meanwhile)
@@ -97,6 +100,7 @@ class StepWatch:
             self.hearing, prober, prober.done.is_set, PROBING_S, lambda: bool(prober.calls)
         )
         prober.calls = [each for each in prober.calls if each.end_ns]
+        self.in_context = in_context(settings(self._jax), prober.settings.values())
         told = step_of(timer, prober) if prober.failure is None else None
         if told is None:
             self._give_up(prober.failure or "no sequence of jitted calls repeats")
@@ -137,7 +141,7 @@ class StepWatch:
     def conclude(
         self,
         folder: Path | None,
-        settings: Mapping[str, Any],
+        made: Mapping[str, Any],
         deaf: Callable[[], Context] = nullcontext,
     ) -> None:
         """Of a program that has ended too early for more, tell what was seen at a glance; and save
@@ -151,17 +155,19 @@ class StepWatch:
             self._tell(self._glance.timer, self._glance.prober, told, Beside(), 0.0)
         if folder is not None and not (folder / MANIFEST).exists():
             self._probe = told[1]
-            self._capturer = self._capturer_of(folder, settings, deaf)
+            self._capturer = self._capturer_of(folder, made, deaf)
             self._glance.capture(self._capturer, self._probe)
             self.keep()
 
     def capture(
-        self, folder: Path, settings: Mapping[str, Any], deaf: Callable[[], Context] = nullcontext
+        self, folder: Path, made: Mapping[str, Any], deaf: Callable[[], Context] = nullcontext
     ) -> None:
-        """Save a step in `folder`; `deaf`: in which nobody else listens to what jax does."""
+        """Save a step in `folder`. `made`: JAX's settings; `deaf`: in which nobody else listens to
+        what jax does.
+        """
         if self._probe is None:
             return
-        capturer, begin = self._capturer_of(folder, settings, deaf), time.monotonic()
+        capturer, begin = self._capturer_of(folder, made, deaf), time.monotonic()
         is_done = self._patience.listen(self.hearing, capturer, capturer.is_enough, CAPTURING_S)
         if not is_done and capturer.capture is None:
             capturer.failure = "the step was not called again"
@@ -172,7 +178,7 @@ class StepWatch:
             self.keep()
 
     def _capturer_of(
-        self, folder: Path, settings: Mapping[str, Any], deaf: Callable[[], Context]
+        self, folder: Path, made: Mapping[str, Any], deaf: Callable[[], Context]
     ) -> Capturer:
         assert self._probe is not None
         self._attempts += 1
@@ -180,7 +186,7 @@ class StepWatch:
             self._jax,
             self._probe,
             folder,
-            settings,
+            {**made, **self.in_context},
             self._env_at_start,
             self.calls.threads if self.calls else 1,
             deaf,

@@ -106,15 +106,15 @@ class Variants:
         leaves = self.probe.calls[call.place].leaves
         fresh = [n for n, leaf in enumerate(leaves) if leaf.role == "new" and leaf.shape]
         fresh = [n for n in fresh if leaves[n].kind in ("device", "host")]
-        found = Makers()
-        if not fresh:
+        data, found = [n for n in fresh if not leaves[n].is_raw_key], Makers()
+        if not data:
             return self._at_once(call)
         if self.threads > 1 and all(leaf.role != "state" for leaf in leaves):
             found[TOGETHER] = lambda: together(self.jax, call.closed, fresh, self.threads)
-        for length in short_axes([(leaves[n].shape, leaves[n].bytes) for n in fresh]):
+        for length in short_axes([(leaves[n].shape, leaves[n].bytes) for n in data]):
             for larger in LARGER_BATCHES:
                 found[batch_program(length, larger)] = partial(
-                    self._lengthened, call, fresh, length, larger
+                    self._lengthened, call, data, length, larger
                 )
         return found
 

@@ -2,9 +2,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import msgspec
 
-from perfdoctor.observe.agent.settings import settings
+from perfdoctor.observe.agent.calls import Prober
+from perfdoctor.observe.agent.settings import in_context, settings
+from tests.observe.agent.heard import makers
 
 
 def jax_with(**values: Any) -> SimpleNamespace:
@@ -30,3 +33,19 @@ def test_settings_of_the_installed_jax() -> None:
     assert isinstance(found["jax_enable_x64"], bool)
     assert "jax_explain_cache_misses" not in found
     assert msgspec.json.decode(msgspec.json.encode(found)) == found
+
+
+def test_a_context_is_seen_in_the_calls_that_are_made_in_it() -> None:
+    prober = Prober(jax)
+    made, _ = makers(prober)
+    step = made.jit(lambda p: p + 1)
+    with jax.disable_jit():
+        step(jnp.ones(3))
+    assert in_context(settings(jax), prober.settings.values()) == {"jax_disable_jit": True}
+
+
+def test_what_only_some_calls_have_is_none_of_the_step() -> None:
+    everywhere: dict[str, Any] = {"a": 1, "b": 2}
+    assert in_context(everywhere, [{"a": 3, "b": 2}, {"a": 1, "b": 2}]) == {}
+    assert in_context(everywhere, [{"a": 3, "b": 2}, {"a": 3, "b": 4}]) == {"a": 3}
+    assert in_context(everywhere, []) == {}

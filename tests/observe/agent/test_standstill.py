@@ -1,5 +1,6 @@
 """Who works on while a step stands still: real threads and processes."""
 
+import multiprocessing
 import os
 import queue
 import subprocess
@@ -17,7 +18,13 @@ import pytest
 from perfdoctor.injection.calls import Function, Hearing
 from perfdoctor.observe.agent import standstill
 from perfdoctor.observe.agent.beside import Worker
-from perfdoctor.observe.agent.standstill import at_standstill, is_worthwhile, name_of, who_works_on
+from perfdoctor.observe.agent.standstill import (
+    at_standstill,
+    is_worthwhile,
+    name_of,
+    runs_another_program,
+    who_works_on,
+)
 from perfdoctor.schema.calls import Restless
 
 STEP_MS = 10.0
@@ -134,3 +141,18 @@ def test_nobody_is_held_up_where_nobody_works_beside() -> None:
     busy = Worker(os.getpid(), 1, "worker", STEP_MS)
     assert at_standstill(jax, hearing, lambda *_: None, [busy], STEP_MS) == ()  # no call was made
     assert hearing.hear is None
+
+
+def test_another_program_is_told_from_a_worker_of_a_pool() -> None:
+    with process(SPINNING) as other:
+        assert runs_another_program(other.process)
+        (found,) = seen(other)
+        assert found.is_process and found.is_program
+    worker = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(60.0,))
+    worker.start()
+    try:
+        assert worker.pid is not None and not runs_another_program(worker.pid)
+    finally:
+        worker.kill()
+        worker.join()
+    assert not runs_another_program(worker.pid)  # it has ended

@@ -45,6 +45,7 @@ def watching() -> tuple[StepWatch, Any]:
     """With jax's makers, wrapped."""
     watch = StepWatch(threading.Event(), GarbageWatch(), CompilationWatch(), os.environ)
     made = SimpleNamespace(
+        config=jax.config,
         jit=jax.jit,
         pmap=jax.pmap,
         block_until_ready=jax.block_until_ready,
