@@ -1,11 +1,9 @@
 """From calls that were timed and probed to those of a step, and the roles of their arguments."""
 
-import sys
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import fmean
 
 from msgspec.structs import replace
 
@@ -15,6 +13,7 @@ from perfdoctor.observe.agent.form import Form
 from perfdoctor.observe.agent.gaps import mean_ms, usual_gaps, without_outliers
 from perfdoctor.observe.agent.periods import instances_of, period_of, repeats
 from perfdoctor.observe.agent.remade import with_remade
+from perfdoctor.observe.agent.sizes import usual_size
 from perfdoctor.observe.agent.span import FEWEST_STEPS, Span, span_of
 from perfdoctor.observe.agent.timing import Timer
 from perfdoctor.schema.calls import Call, Leaf, Role
@@ -22,10 +21,6 @@ from perfdoctor.schema.calls import Call, Leaf, Role
 SELDOM = 0.25
 """How often a function is called at most that is called now and then, by the one called the most
 often: what is done in every second or third step is a part of it."""
-
-OFTEN, COMMON = 4, 0.125
-"""How often a size of batches comes in the mean where these are a few; and the share of the steps
-in which a common one does."""
 
 
 @dataclass(frozen=True)
@@ -176,19 +171,6 @@ def are_others(main: Sequence[Probed], places: Sequence[int], index: int) -> boo
     """Whether an argument is mostly another array than in the step before."""
     numbers = [main[place].inputs[index].number for place in places]
     return sum(a != b for a, b in pairwise(numbers)) > len(numbers) / 2
-
-
-def usual_size(sizes: Sequence[int]) -> range:
-    """Of batches of a few sizes, as those of buckets, the common one that is nearest to the mean;
-    of all that are alike but the last of an epoch, those. Of many sizes, one that most would fit
-    in, as they may be padded to.
-    """
-    counts = Counter(sizes)
-    if len(sizes) < OFTEN * len(counts):
-        return range(sorted(sizes)[len(sizes) * 3 // 4], sys.maxsize)
-    common = [size for size, count in counts.items() if count >= COMMON * len(sizes)]
-    nearest = min(common or counts, key=lambda size: abs(size - fmean(sizes)))
-    return range(nearest, nearest + 1)
 
 
 def sources_of(main: Sequence[Probed]) -> dict[int, tuple[int, int]]:

@@ -16,7 +16,6 @@ from perfdoctor.observe.agent.roles import (
     is_update,
     probe_of,
     step_of,
-    usual_size,
 )
 from perfdoctor.observe.agent.span import span_of
 from perfdoctor.observe.agent.timing import Timed, Timer
@@ -478,22 +477,3 @@ def test_who_only_asks_is_no_actor() -> None:
             yield
 
     assert asks_a_learner(probed(program)[0]) is None
-
-
-@pytest.mark.parametrize(
-    ("sizes", "usual"),
-    [
-        ([64] * 20, 64),
-        ([64] * 9 + [10], 64),  # the last one of an epoch
-        ([8] * 10 + [16] * 10 + [32] * 10, 16),  # buckets
-        ([8] * 20 + [16] + [32] * 10, 8),  # a bucket that hardly ever comes
-        ([*range(16)] * 6, 7),
-    ],
-)
-def test_a_batch_of_a_few_sizes_is_like_the_mean(sizes: list[int], usual: int) -> None:
-    assert usual_size(sizes) == range(usual, usual + 1)
-
-
-def test_a_batch_of_many_sizes_is_one_that_most_would_fit_in() -> None:
-    assert usual_size(range(100)).start == 75
-    assert 10**9 in usual_size(range(100))
