@@ -37,7 +37,8 @@ def restless(observation: Observation) -> list[Reason]:
         how="queue.put(item)  # waits while the queue is full, where put_nowait and a retry do not",
         change=Change(step={"restless": 0}, is_bound=True),
     )
-    kinds = {"processes" if each.is_process else "threads" for each in found}
+    one, several = ("process", "thread"), ("processes", "threads")
+    kinds = {(several if len(found) > 1 else one)[not each.is_process] for each in found}
     kind = " and ".join(sorted(kinds, reverse=True))
     return [(f"{len(found)} {kind} of the program {told(observation, found)}", fix)]
 

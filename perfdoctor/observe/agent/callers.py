@@ -2,11 +2,14 @@
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Sequence
+from typing import TypeVar
 
 from perfdoctor.injection.calls import Function
 from perfdoctor.observe.agent.calls import Probed
 from perfdoctor.observe.agent.timing import Timed
 
+Made = TypeVar("Made", Timed, Probed)
+"""A call, as it was timed or probed."""
 MANY, FEWEST = 8, 3
 """Functions of one origin from which on they are taken for one that is jitted anew in each step;
 from the smaller number on, if most of them are called but once."""
@@ -42,9 +45,9 @@ def outermost(calls: Sequence[Timed]) -> list[Timed]:
     return found
 
 
-def by_caller(calls: Sequence[Timed | Probed]) -> list[list[Timed | Probed]]:
+def by_caller(calls: Sequence[Made]) -> list[list[Made]]:
     """The calls of each thread that makes its part of them, the busiest first."""
-    threads: dict[int, list[Timed | Probed]] = {}
+    threads: dict[int, list[Made]] = {}
     for call in calls:
         threads.setdefault(call.thread, []).append(call)
     ordered = sorted(threads.values(), key=len, reverse=True)

@@ -155,12 +155,10 @@ class Prober:
             return True
         if count < PROBED and (passed_s <= SOON_S or count < FEWEST_PROBED * self._variety()):
             return False
-        threads = {call.thread for call in self.calls}
-        return all(self._are_enough_of(thread) for thread in threads)
-
-    def _are_enough_of(self, thread: int) -> bool:
-        functions = [call.function.number for call in self.calls if call.thread == thread]
-        return len(functions) >= FEWEST_PROBED * len(set(functions))
+        made: dict[int, list[int]] = {}
+        for call in self.calls:
+            made.setdefault(call.thread, []).append(call.function.number)
+        return all(len(each) >= FEWEST_PROBED * len(set(each)) for each in made.values())
 
     def _variety(self) -> int:
         return len({each.function.number for each in self.calls})

@@ -1,7 +1,7 @@
 """From calls that were timed and probed to those of a step, and the roles of their arguments."""
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -55,13 +55,24 @@ def step_of(timer: Timer, prober: Prober) -> tuple[Span, Probe] | None:
 
 
 def asks_a_learner(prober: Prober) -> int | None:
-    """The thread that asks for what another one trains, as an actor or a server does: it calls too,
-    and changes no state. None if there is none; or several, which share a model.
+    """The thread whose calls take what another thread's calls return that change a state, as those
+    of an actor or a server do, and that changes none itself. None if there is none; or several,
+    which share a model.
     """
-    training = {call.thread for call in prober.calls if is_update(prober, call.function.number)}
-    callers = [calls[0].thread for calls in by_caller(prober.calls)]
-    asking = [thread for thread in callers if thread not in training]
-    return asking[0] if training and len(asking) == 1 else None
+    updates = [call for call in prober.calls if is_update(prober, call.function.number)]
+    training = {call.thread for call in updates}
+    trained = {token.number for call in updates for token in call.outputs}
+    asking = [
+        calls[0].thread
+        for calls in by_caller(prober.calls)
+        if calls[0].thread not in training and takes_any(calls, trained)
+    ]
+    return asking[0] if len(asking) == 1 else None
+
+
+def takes_any(calls: Iterable[Probed], numbers: Set[int]) -> bool:
+    """Whether one of these objects is among the arguments of the calls."""
+    return any(token.number in numbers for call in calls for token in call.inputs)
 
 
 def for_nobody(prober: Prober) -> frozenset[int]:
@@ -114,7 +125,7 @@ def probe_of(
     callers = by_caller(ours)
     if not callers:
         return None
-    main: list[Probed] = sorted(callers[0], key=lambda each: each.begin_ns)  # type: ignore[arg-type]
+    main: list[Probed] = sorted(callers[0], key=lambda each: each.begin_ns)
     anew = jitted_anew([call.function for call in main])
     gaps = [0.0] + [float(b.begin_ns - a.end_ns) for a, b in pairwise(main)]
     sequence = [key_of(call.function, anew) for call in main]

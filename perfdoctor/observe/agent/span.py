@@ -43,7 +43,7 @@ def span_of(
     calls = [  # some come while it is ended
         each for each in calls if each.end_ns <= end_ns and each.function.number not in aside
     ]
-    callers = [outermost(each) for each in by_caller(calls)]  # type: ignore[arg-type]
+    callers = [outermost(each) for each in by_caller(calls)]
     if not callers:
         return None
     anew = jitted_anew([call.function for call in calls])

@@ -155,7 +155,8 @@ def code_of(timeline: Timeline, function: str, recording: Recording, count: int)
     known = recording.step_calls
     gets_batches = known is None or (known.carries_state and not known.is_asked)
     if sum(map(len, timeline.dispatches.values())) >= OP_BY_OP * count:
-        return Code(own, seen=recording.stacks, gets_batches=gets_batches)  # one operation of many
+        # the function is one operation of many
+        return Code(own, seen=recording.stacks, gets_batches=gets_batches)
     instants, numbers = instants_and_numbers(recording)
     during = np.unique(numbers[contains(calls, instants)])
     leading = [*recording.calls.get(function, []), *(recording.stacks[n] for n in during)]

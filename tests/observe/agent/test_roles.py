@@ -441,12 +441,11 @@ def asked(askers: int, rounds: int = 12) -> tuple[Timer, Prober]:
         for thread in threads:
             thread.join()
     hearing.hear = None
-    names = {call.thread: 0 for call in prober.calls}
     learner = threading.get_ident()
-    threads_of = [each for each in names if each != learner]
+    asking = [each for each in dict.fromkeys(c.thread for c in prober.calls) if each != learner]
     for place, call in enumerate(prober.calls):  # as threads that live as long as the program
         if call.thread != learner:
-            call.thread = 1 + threads_of.index(call.thread) % askers
+            call.thread = 1 + asking.index(call.thread) % askers
         timer.calls.append(Timed(call.thread, call.function, place * 1000, place * 1000 + 10))
     timer.begin_ns, timer.end_ns = 0, len(prober.calls) * 1000
     return timer, prober
@@ -460,6 +459,16 @@ def test_the_steps_are_those_of_the_thread_that_trains_what_another_one_asks() -
     assert (probe.asking, probe.thread) == (1, threading.get_ident())
     assert (span.steps, span.threads, len(probe.calls)) == (12, 1, 1)
     assert [leaf.role for leaf in probe.calls[0].leaves][:2] == ["state", "state"]
+
+
+def test_a_loader_that_computes_asks_no_learner() -> None:
+    _, prober = asked(1)
+    for call in prober.calls:
+        if call.thread == 1:  # its arguments come from elsewhere
+            call.inputs = tuple(
+                token._replace(number=10**6 + n) for n, token in enumerate(call.inputs)
+            )
+    assert asks_a_learner(prober) is None
 
 
 def test_several_that_ask_share_a_model_and_are_the_callers() -> None:
