@@ -35,9 +35,10 @@ class LaterBatches:
         capture: Capture,
         is_same: Callable[[Function, int], bool],
         saved: Callable[[Any], str],
+        room_bytes: int,
     ) -> None:
         """`is_same`: whether a call is that at this place of the step; `saved`: saves a value, and
-        tells the name of its file.
+        tells the name of its file; `room_bytes`: what is left for them.
         """
         self._jax, self._is_same, self._saved = jax, is_same, saved
         self._thread, self._begin_s = threading.get_ident(), time.monotonic()
@@ -47,12 +48,12 @@ class LaterBatches:
             for n, leaf in enumerate(call.leaves)
             if may_be_rows(jax, leaf)
         }
-        self._bytes = 0
+        self._left_bytes = min(MOST_BYTES, room_bytes)
         self._files: dict[tuple[int, int], list[str]] = {where: [] for where in self._leaves}
 
     def are_enough(self) -> bool:
         """Whether no more are needed, or they come too slowly."""
-        if time.monotonic() - self._begin_s > MORE_S or self._bytes > MOST_BYTES:
+        if time.monotonic() - self._begin_s > MORE_S or self._left_bytes <= 0:
             return True
         return all(len(files) >= MORE for files in self._files.values())
 
@@ -67,7 +68,7 @@ class LaterBatches:
         for (place, n), leaf in self._leaves.items():
             if place in places and is_like(values[n], leaf):
                 self._files[place, n].append(self._saved(values[n]))
-                self._bytes += int(values[n].nbytes)
+                self._left_bytes -= int(values[n].nbytes)
 
     def added_to(self, capture: Capture) -> Capture:
         """The capture, with these files."""

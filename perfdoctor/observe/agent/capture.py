@@ -143,7 +143,10 @@ class Capturer:
         self._calls.append(self._saved(function, args, kwargs, place))
         if len(self._calls) == len(self.probe.keys):
             self.capture = self._finished()
-            self._later = LaterBatches(self.jax, self.capture, self._is_at, self._values.file_of)
+            left_bytes = self._room_bytes - self._values.saved_bytes
+            self._later = LaterBatches(
+                self.jax, self.capture, self._is_at, self._values.file_of, left_bytes
+            )
 
     def _is_at(self, function: Function, place: int) -> bool:
         return is_same(function, self.probe.keys[place])
