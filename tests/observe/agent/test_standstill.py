@@ -13,6 +13,7 @@ from itertools import pairwise
 
 import jax
 import jax.numpy as jnp
+import psutil
 import pytest
 
 from perfdoctor.injection.calls import Function, Hearing
@@ -60,6 +61,8 @@ def running(work: Callable[[threading.Event], None]) -> Iterator[Worker]:
 def process(code: str) -> Iterator[Worker]:
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) as child:
         try:
+            while not psutil.Process(child.pid).cmdline():  # the kernel has not put it there yet
+                time.sleep(0.01)
             yield Worker(child.pid, None, str(child.pid), STEP_MS / 2)
         finally:
             child.kill()
