@@ -1,6 +1,5 @@
 """Who works on while a step stands still: real threads and processes."""
 
-import multiprocessing
 import os
 import queue
 import subprocess
@@ -30,6 +29,14 @@ from perfdoctor.schema.calls import Restless
 
 STEP_MS = 10.0
 SPINNING = "while True: pass"
+POOL = """
+import multiprocessing, sys, time
+worker = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(60,), daemon=True)
+worker.start()
+print(worker.pid, flush=True)
+sys.stdin.read()
+"""
+"""Its worker's process, whose id it prints, ends with it."""
 
 
 @pytest.fixture(autouse=True)
@@ -151,11 +158,9 @@ def test_another_program_is_told_from_a_worker_of_a_pool() -> None:
         assert runs_another_program(other.process)
         (found,) = seen(other)
         assert found.is_process and found.is_program
-    worker = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(60.0,))
-    worker.start()
-    try:
-        assert worker.pid is not None and not runs_another_program(worker.pid)
-    finally:
-        worker.kill()
-        worker.join()
-    assert not runs_another_program(worker.pid)  # it has ended
+    command = [sys.executable, "-c", POOL]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+        assert program.stdout
+        worker = int(program.stdout.readline())
+        assert not runs_another_program(worker)
+    assert not runs_another_program(worker)  # it has ended with its program
