@@ -1,9 +1,10 @@
-"""Memory runs short.
+"""Memory runs short, or is saved where it does not.
 
 What it finds
 -------------
 jax.Arrays that pile up from step to step, memory of the host or a device that is nearly used up,
-parts of the training that were moved to swap, and a pool on a GPU that leaves others nothing.
+parts of the training that were moved to swap, and a pool on a GPU that leaves others nothing. Where
+memory is left: `jax.checkpoint`, which computes results again in place of keeping them.
 
 Why it costs
 ------------
@@ -15,12 +16,13 @@ How it is measured
 Resident memory, and live arrays that are computed, by shape and type, several times over the traced
 window. Arrays of a shape that hardly ever become fewer are a leak; resident memory that grows is no
 proof, since caches fill, and the profiler keeps its events there. The rate is projected to what is
-left.
+left. What `jax.checkpoint` costs is measured on the step traced without it, in what memory is left.
 
 How to fix
 ----------
 Drop what is no longer needed: `losses.append(float(loss))` every 100 steps in place of the array;
 no lists of old parameters or batches. Smaller batches, or `jax.checkpoint`, lower the peak.
+Where memory is left, no `jax.checkpoint`.
 
 References
 ----------
@@ -42,6 +44,7 @@ from perfdoctor import (
 )
 from perfdoctor_checks._growth import ends, grown, growth, least, room, step_s
 from perfdoctor_checks._limits import GIB, MIB, MINUTE_S, SLIGHT
+from perfdoctor_checks._recomputed import recomputed
 
 ID = "memory"
 NEEDS = ("memory",)
@@ -59,6 +62,7 @@ def check(observation: Observation) -> Outcome:
         reasons = [leak(observation, memory, leaking, rate), *reasons]
         if ends(observation, memory, rate):
             return issue(joined(reasons), evidence, [fix for _, fix in reasons])
+    reasons = reasons or recomputed(observation, memory)
     if reasons:
         return hint(joined(reasons), evidence, [fix for _, fix in reasons])
     left = f"{memory.available_bytes / GIB:.1f} GiB are left"

@@ -15,6 +15,8 @@ traced after the program's end."""
 AS_IT_IS, NO_CALLBACKS = "as-it-is", "no-callbacks"
 """The program as the script calls it, among those of a captured call; and with zeros in place of
 what its callbacks return, the only one that can be captured where it calls back."""
+KEPT = "kept"
+"""The program that keeps what `jax.checkpoint` would have it compute again."""
 
 
 LARGER_BATCHES = (32, 128)

@@ -117,9 +117,13 @@ class Program(Struct, frozen=True, kw_only=True):
     """Bytes of the arrays that are part of the program's text."""
     wide_places: tuple[Place, ...] = ()
     """The user's lines that compute in float64, by their share of these elements."""
+    recomputed_share: float = 0.0
+    """Of the elements that it computes, those that `jax.checkpoint` has it compute again."""
+    recomputed_places: tuple[Place, ...] = ()
+    """The user's lines that compute them, by their share."""
     is_whole: bool = True
-    """Whether all of it was read for `layers`, `loops`, `callbacks` and `wide_places`; if not, the
-    Observation's `not_measured` says so under `layers`."""
+    """Whether all of it was read for `layers`, `loops`, `callbacks`, `wide_places` and what is
+    recomputed; if not, the Observation's `not_measured` says so under `layers`."""
 
     @property
     def data(self) -> tuple[Argument, ...]:

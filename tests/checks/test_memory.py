@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from perfdoctor.schema.memory import DeviceMemory, LiveArrays, Memory, MemorySample
 from perfdoctor.schema.observation import Observation
+from perfdoctor.schema.run import Place
 from perfdoctor.schema.surroundings import Gpu, GpuProcess
 from perfdoctor_checks import memory
 from perfdoctor_checks._growth import rises
@@ -226,3 +227,30 @@ def test_finds_it_in_the_recorded_run() -> None:
     assert outcome.kind == "issue" and outcome.gain is None
     assert_sound(outcome, seen)
     assert outcome.fixes[0].how == "[training] keep_every = 0"
+
+
+def recomputing(share: float = 0.3, **parts: Any) -> Observation:
+    """The healthy run, as if jax.checkpoint had it compute so much again; made by hand."""
+    seen = sampled(STEADY, **{"peak_rss_bytes": GIB, "available_bytes": 2 * GIB} | parts)
+    assert seen.program is not None
+    line = Place(function="block", file="train.py", line=7, share=0.8)
+    program = replace(seen.program, recomputed_share=share, recomputed_places=(line,))
+    return replace(seen, program=program)
+
+
+def test_what_is_computed_again_is_tried_without_that_where_memory_is_left() -> None:
+    outcome = memory.check(recomputing())
+    assert_sound(outcome, recomputing())
+    assert outcome.kind == "hint"
+    assert "30% of its elements again (most of it in train.py:7)" in outcome.summary
+    (fix,) = outcome.fixes
+    assert fix.change is not None and fix.change.step == {"program": "kept"}
+
+
+@pytest.mark.parametrize(
+    "seen", [recomputing(share=0.01), recomputing(peak_rss_bytes=3 * GIB)], ids=["little", "full"]
+)
+def test_what_is_computed_again_is_right_where_it_is_little_or_memory_is_short(
+    seen: Observation,
+) -> None:
+    assert memory.check(seen).kind == "ok"

@@ -14,6 +14,7 @@ from perfdoctor.observe.agent.exporting import (
     short_axes,
     together,
 )
+from perfdoctor.observe.agent.recomputing import checkpointed, kept
 from perfdoctor.observe.agent.refusal import Unwanted, reason
 from perfdoctor.observe.agent.rewriting import (
     CALLBACKS,
@@ -28,6 +29,7 @@ from perfdoctor.schema.capture import (
     AS_IT_IS,
     AT_ONCE,
     COPIES,
+    KEPT,
     LARGER_BATCHES,
     NO_CALLBACKS,
     batch_program,
@@ -99,7 +101,12 @@ class Variants:
             wanted["inexact"] = lambda: with_default_precision(closed)
         if is_wide(closed):
             wanted["float32"] = lambda: narrowed(self.jax, call.function, call.args, call.kwargs)
-        return wanted if calls_back else wanted | self._with_more_data(call)
+        if calls_back:
+            return wanted
+        if (operation := checkpointed(closed)) is not None:
+            made = (call.function, call.args, call.kwargs)
+            wanted[KEPT] = lambda: kept(self.jax, operation, *made)
+        return wanted | self._with_more_data(call)
 
     def _with_more_data(self, call: TracedCall) -> Makers:
         """The programs for larger batches, and for the requests of several threads together."""

@@ -1,13 +1,13 @@
 """The layers, loops and callbacks of a parsed program: what is multiplied, where, how often."""
 
-import math
 import re
-from collections import ChainMap, Counter
+from collections import ChainMap
 from dataclasses import dataclass, field
 from typing import Any
 
 from jaxlib.mlir import ir
 
+from perfdoctor.observe.digest.elements import RECOMPUTED, Elements, line_of
 from perfdoctor.observe.digest.operations import (
     arguments_of,
     convolution,
@@ -21,10 +21,7 @@ from perfdoctor.observe.digest.operations import (
 from perfdoctor.observe.digest.places import Code
 from perfdoctor.schema.program import Callback, Layer, Loop
 from perfdoctor.schema.recording import Frame
-from perfdoctor.schema.run import Place
 
-FRAME = re.compile(r'"([^"]*)"\("([^"]*)":(\d+)')
-"""A frame in an operation's location: function, file and line."""
 CALLBACK = re.compile(r"callback")
 """A part of the name of each target that calls back to Python."""
 PASSED_ON = (
@@ -63,40 +60,42 @@ class Walk:
     """By its place in the program and itself: how often it is executed, for each time written."""
     loops: dict[Loop, None] = field(default_factory=dict)
     callbacks: dict[Callback, None] = field(default_factory=dict)
-    wide: Counter[Frame] = field(default_factory=Counter)
-    """Elements of float64 by the line that computes them."""
+
+    def __post_init__(self) -> None:
+        self.elements = Elements(self.code)
 
     @property
     def is_whole(self) -> bool:
         """Whether it came to the program's end."""
         return self.met <= MANY
 
-    def through(self, operation: Any, times: int, backward: bool) -> None:
-        """Visit all operations inside this one, which is executed so often."""
+    def through(self, operation: Any, times: int, backward: bool, again: bool = False) -> None:
+        """Visit all operations inside this one, which is executed so often; `again`: once more."""
         for inner in inside(operation):
             self.met += 1
             if not self.is_whole:
                 return
             location = str(inner.location)
             behind = backward or "transpose(" in path(location)
+            once_more = again or RECOMPUTED in path(location)
             match inner.name:
                 case "func.call":
                     callee = self.functions.get(inner.attributes["callee"].value)
                     if callee is not None:
                         self.handed |= zip(arguments_of(callee), inner.operands, strict=True)
-                        self.through(callee, times, behind)
+                        self.through(callee, times, behind, once_more)
                 case "stablehlo.while":
-                    self.loop(inner, location, times, behind)
+                    self.loop(inner, location, times, behind, once_more)
                 case "stablehlo.convolution" | "stablehlo.dot_general" if not behind:
                     layer = convolution(inner) if "conv" in inner.name else self.product(inner)
                     self.layers.setdefault((location, layer), []).append(times)
                 case "stablehlo.custom_call":
                     self.call(inner, location)
                 case _:
-                    self.through(inner, times, behind)
-            self.count_wide(inner, location, times)
+                    self.through(inner, times, behind, once_more)
+            self.elements.count(inner, location, times, once_more)
 
-    def loop(self, operation: Any, location: str, times: int, backward: bool) -> None:
+    def loop(self, operation: Any, location: str, times: int, backward: bool, again: bool) -> None:
         """A loop: its body is executed once for each trip."""
         trips = trips_of(operation)
         frame = self.line_of(location)
@@ -108,7 +107,7 @@ class Walk:
             body.blocks[0].arguments, operation.operands, last(body).operands, strict=True
         )
         self.handed |= {one: before for one, before, after in carried if one == after}
-        self.through(operation, times * (trips or 1), backward)
+        self.through(operation, times * (trips or 1), backward, again)
 
     def product(self, operation: Any) -> Layer:
         """A matrix product as a layer. The weights are what is an argument; of two, what a result
@@ -159,20 +158,9 @@ class Walk:
             kind = path(location).rpartition("/")[2].rstrip(":") or "callback"
             self.callbacks[Callback(kind=kind, function=function, file=file, line=line)] = None
 
-    def count_wide(self, operation: Any, location: str, times: int) -> None:
-        """Elements that are computed in float64."""
-        if operation.name in ("stablehlo.constant", "func.call", "stablehlo.while"):
-            return
-        for result in operation.results:
-            if isinstance(result.type, ir.RankedTensorType):
-                shape, dtype = ir.RankedTensorType(result.type).shape, str(result.type.element_type)
-                if "f64" in dtype and (frame := self.line_of(location)) is not None:
-                    self.wide[frame] += times * math.prod(shape)
-
     def line_of(self, location: str) -> Frame | None:
         """The innermost line of the user's own code in an operation's location."""
-        frames = [(file, int(line), function) for function, file, line in FRAME.findall(location)]
-        return self.code.own_line(frames) or (frames[0] if frames else None)
+        return line_of(self.code, location)
 
     def found_layers(self) -> tuple[Layer, ...]:
         """The layers with their counts, the costliest first."""
@@ -185,14 +173,6 @@ class Walk:
             fields |= {"file": file, "line": line, "function": function}
             found.append(Layer(**fields))
         return tuple(sorted(found, key=lambda layer: -layer.flops)[:MOST])
-
-    def wide_places(self, most: int = 3) -> tuple[Place, ...]:
-        """The lines that compute most in float64."""
-        total = self.wide.total()
-        return tuple(
-            Place(function=function, file=file, line=line, share=count / total)
-            for (file, line, function), count in self.wide.most_common(most)
-        )
 
 
 def walk(module: Any, code: Code | None = None) -> Walk:

@@ -94,7 +94,9 @@ def parse(text: str, function: str, code: Code | None = None) -> Program:
             callbacks=tuple(seen.callbacks),
             tables=tables_of(module.operation, taken),
             constant_bytes=constant_bytes(module.operation),
-            wide_places=seen.wide_places(),
+            wide_places=seen.elements.wide_places(),
+            recomputed_share=seen.elements.recomputed_share,
+            recomputed_places=seen.elements.recomputed_places(),
             is_whole=seen.is_whole,
         )
 

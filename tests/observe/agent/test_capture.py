@@ -329,6 +329,24 @@ if failure is None:
 """
 )
 
+CHECKPOINTED = (
+    IN_A_CHILD
+    + """
+def program(made):
+    loss = lambda p, x: jax.checkpoint(lambda p: jnp.sin(jnp.sin(p * x)))(p).sum()
+    step = made.jit(lambda p, x: p - jax.grad(loss)(p, x))
+    p = jnp.ones(3)
+    while True:
+        p = step(p, jnp.ones(3))
+        yield
+found = saved(program, folder)
+(call,) = found.calls
+results = [run(folder, call.programs[n], jnp.ones(3), jnp.ones(3)) for n in ("as-it-is", "kept")]
+print(json.dumps(found.failures))
+print(json.dumps([each[0].tolist() for each in results]))
+"""
+)
+
 
 def in_a_child(program: str, folder: Path, **env: str) -> list[Any]:
     """What a program printed, line by line."""
@@ -352,3 +370,9 @@ def test_double_precision_is_saved_in_single_too(tmp_path: Path) -> None:
     found, narrow = in_a_child(WIDE, tmp_path, JAX_PLATFORMS="cpu")
     assert found == ["float64", [AS_IT_IS, AT_ONCE, "float32"], None]
     assert narrow == "float32"
+
+
+def test_a_step_that_computes_results_again_is_saved_without_that_too(tmp_path: Path) -> None:
+    failures, (as_it_is, kept) = in_a_child(CHECKPOINTED, tmp_path, JAX_PLATFORMS="cpu")
+    assert "kept" not in failures
+    assert kept == pytest.approx(as_it_is)

@@ -1,8 +1,5 @@
 """Layers, loops and callbacks of programs that the installed jax lowers."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,20 +16,6 @@ from perfdoctor.observe.digest.program import parse
 from perfdoctor.schema.program import Layer, Program
 from perfdoctor.schema.workload import Data, Model, Training, Workload
 from perfdoctor.targets.reference.loop import set_up
-
-WIDE = """
-import jax, jax.numpy as jnp, numpy as np
-
-SCALES = np.linspace(0, 1, 6)
-
-def wide(x):
-    return x * SCALES
-
-def step(x):
-    return wide(x).sum() + jnp.tanh(x).sum()
-
-print(jax.jit(step).lower(jnp.zeros((8, 6), jnp.float32)).as_text(debug_info=True))
-"""
 
 
 def program(function: Callable[..., Any], *arguments: Any) -> Program:
@@ -293,26 +276,6 @@ def test_a_callback_in_a_loop_is_one() -> None:
 
 def test_a_program_without_callbacks_has_none() -> None:
     assert program(dense, zeros(5, 7), zeros(8, 5)).callbacks == ()
-
-
-def test_lines_that_compute_in_double_precision_are_found() -> None:
-    # in a process of its own: it sets a global setting of jax
-    done = subprocess.run(
-        [sys.executable, "-c", WIDE],
-        env={**os.environ, "JAX_ENABLE_X64": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    places = parse(done.stdout, "step").wide_places
-    assert places[0].function == "wide"
-    assert places[0].line == WIDE.splitlines().index("    return x * SCALES") + 1
-    assert places[0].share > 0.4
-    assert sum(place.share for place in places) == pytest.approx(1.0)
-
-
-def test_single_precision_is_not_wide() -> None:
-    assert program(dense, zeros(5, 7), zeros(8, 5)).wide_places == ()
 
 
 def test_a_walk_that_ends_early_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
