@@ -86,21 +86,25 @@ def check(request: Request, groups: ProcessGroups, say: Callable[[str], None]) -
         saved = ReportTarget(kind="observation", name=str(request.target), args=())
         return diagnosed(target, catalogue, request.min_gain, saved)
     own_folders = folders_of(target)
-    with output_of(request.script_output) as output:
+    with ExitStack() as stack:
+        output = stack.enter_context(output_of(request.script_output))
         runner = runner_of(target, groups, output, say, copied=request.workdir_copy)
         share = OBSERVING_SHARE if request.tries_fixes or request.replays else 1.0
         folder = groups.folder() if request.replays else None
-        observation = observe(target, runner.launch, groups, share * request.budget_s, say, folder)
+        replay = None
+        if folder is not None:
+            replay = stack.enter_context(Replay(groups, runner.launch.env, folder, say))
+        in_turn = replay.in_turn if replay is not None else None
+        limit_s = share * request.budget_s
+        observation = observe(target, runner.launch, groups, limit_s, say, folder, in_turn)
         examined = msgspec.structs.replace(target, parts=runner.parts())
         lines = lines_of(observation, own_folders)
         observation = msgspec.structs.replace(observation, target=examined, sources=lines)
-    save(observation, request)
-    with ExitStack() as stack:
+        save(observation, request)
         ways = []
         if request.tries_fixes and observation.failure is None and observation.settings is not None:
             ways += runner.ways(observation)
-        if folder is not None and is_replayable(observation):
-            replay = stack.enter_context(Replay(groups, runner.launch.env, folder, say))
+        if replay is not None and is_replayable(observation):
             observation, found = replayed(observation, replay, deadline)
             ways += found if target.workload is None else ()  # a file's are tried on the loop
         if ways:

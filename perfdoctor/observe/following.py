@@ -12,7 +12,8 @@ from perfdoctor import protocol
 from perfdoctor.files import write_whole
 from perfdoctor.observe import load
 from perfdoctor.observe.gpu import gpus
-from perfdoctor.observe.reading import READING_S, digested
+from perfdoctor.observe.in_turn import InTurn, Running, takes_turns
+from perfdoctor.observe.reading import READING_S, digested, read_recording
 from perfdoctor.processes import ProcessGroups, tree
 from perfdoctor.protocol import AGAIN, CLOSED, OPENED, RECORDED, RECORDING, STOP
 from perfdoctor.schema.capture import WHOLE_BEGUN
@@ -29,6 +30,8 @@ WHOLE_S = 10.0
 """Longer, that tracing the function may take in which it dispatches its operations."""
 POLL_S = 0.02
 """Seconds between two looks at the run."""
+TURNS_S = 20.0
+"""What it may take to time the program in turn with its replayed step."""
 GLANCE_S = 0.25
 """Seconds between two glances at what others take: 25 ticks of the kernel's clock on each core."""
 
@@ -52,7 +55,9 @@ class Following:
         until: float,
         say: Callable[[str], None],
         capture_to: Path | None = None,
+        in_turn: InTurn | None = None,
     ) -> None:
+        """`in_turn`: is called once enough was seen, before the run is asked to stop."""
         self.number = 0
         """Windows recorded and understood."""
         self.digest: Digest | None = None
@@ -62,7 +67,7 @@ class Following:
         self.asked = False
         """Whether it was we who ended the run."""
         self._child, self._folder, self._groups, self._say = child, folder, groups, say
-        self._until, self._capture_to = until, capture_to
+        self._until, self._capture_to, self._in_turn = until, capture_to, in_turn
         self._before: load.Reading | None = None
         self._glances: list[load.Glance] = []
         self._processes: list[psutil.Process] = []
@@ -135,12 +140,19 @@ class Following:
         if self._child.poll() is not None:
             return
         if next_s is None or left_s < WINDOW_S:
+            self._take_turns()
             self._ask_to_stop()
             return
         self._say("observing the run: too little was seen, looking longer")
         is_known = self.digest is not None and self.digest.is_step_known
         text = protocol.answer(min(next_s, left_s), is_step_known=is_known)
         write_whole(self._folder / AGAIN.format(self.number), text.encode())
+
+    def _take_turns(self) -> None:
+        """Have the program timed in turn with its replayed step, while both are there."""
+        if self._in_turn is not None and takes_turns(read_recording(self._folder)):
+            until = min(self._until, time.monotonic() + TURNS_S)
+            self._in_turn(Running(self._child, self._folder, until))
 
     def _ask_to_stop(self) -> None:
         """Ask it to stop as Ctrl-C would: by the agent, which keeps the traceback to itself, if it

@@ -10,6 +10,7 @@ from pathlib import Path
 from perfdoctor.injection import injected
 from perfdoctor.observe.ending import how_ended, last_line, ran_s, why_failed
 from perfdoctor.observe.following import Following, orders_within
+from perfdoctor.observe.in_turn import InTurn
 from perfdoctor.observe.reading import read_recording
 from perfdoctor.processes import ProcessGroups
 from perfdoctor.protocol import BROKEN, LOG
@@ -42,6 +43,7 @@ def watch(
     limit_s: float,
     say: Callable[[str], None],
     capture_to: Path | None,
+    in_turn: InTurn | None = None,
 ) -> Watched:
     """Run the target under the agent, and understand what it recorded."""
     folder = groups.folder()
@@ -62,7 +64,7 @@ def watch(
             stdout=log if launch.output is None else launch.output,
             stderr=log if launch.output is None else launch.output,
         )
-        following = Following(child, folder, groups, start + limit_s, say, capture_to)
+        following = Following(child, folder, groups, start + limit_s, say, capture_to, in_turn)
         following.to_the_end()
         code = child.poll()
         groups.end(child)

@@ -8,6 +8,7 @@ from pathlib import Path
 from perfdoctor import __version__
 from perfdoctor.observe.gpu import gpus
 from perfdoctor.observe.host import host
+from perfdoctor.observe.in_turn import InTurn
 from perfdoctor.observe.libraries import environment, libraries
 from perfdoctor.observe.parts import (
     compile_cache,
@@ -35,11 +36,13 @@ def observe(
     limit_s: float,
     say: Callable[[str], None],
     capture_to: Path | None = None,
+    in_turn: InTurn | None = None,
 ) -> Observation:
     """Probe jax, then run the target once under the agent; takes `limit_s` at most, or so much
     longer as a program takes that can only be killed.
 
     `capture_to`: the folder in which one step is saved, to be replayed; None: none is.
+    `in_turn`: times that step in turn with the program's, before this is asked to stop.
     """
     until = time.monotonic() + limit_s - ENDING_S
     say("asking jax for its devices")
@@ -47,7 +50,9 @@ def observe(
     watched = Watched(None, None, None, failure)
     if failure is None:
         say("observing the run: compiling and warming up")
-        watched = watch(launch, groups, max(1.0, until - time.monotonic()), say, capture_to)
+        watched = watch(
+            launch, groups, max(1.0, until - time.monotonic()), say, capture_to, in_turn
+        )
     return observation_of(target, launch.env, backend, settings, watched, capture_to)
 
 

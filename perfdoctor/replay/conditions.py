@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from perfdoctor.schema.calls import Restless, StepCalls
-from perfdoctor.schema.capture import NO_CALLBACKS, Conditions, Replayed
+from perfdoctor.schema.capture import AS_IT_IS, NO_CALLBACKS, Capture, Conditions, Replayed
 from perfdoctor.schema.steps import Steps
+from perfdoctor.trials.live import WorkerEnded
 
 LEAST_MS = 1e-6
 """A step time below which nothing is divided by it."""
@@ -42,6 +43,16 @@ class Host:
 def alone(program: str) -> Conditions:
     """Conditions with nothing on the host, and nothing to be sent to the device."""
     return Conditions(program=program, resident="all")
+
+
+def program_of(capture: Capture) -> str:
+    """Which of the captured programs is run; WorkerEnded if none can be."""
+    why = capture.failures.get(AS_IT_IS)
+    if why is None:
+        return AS_IT_IS
+    if not any(NO_CALLBACKS in call.programs for call in capture.calls):
+        raise WorkerEnded(why)
+    return NO_CALLBACKS
 
 
 def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program: str) -> Host:

@@ -22,7 +22,7 @@ and 1.9 times for 6 s, of 90 s in which nothing else ran."""
 class Measured(Protocol):
     """The median of some rounds of the emulated step, in milliseconds."""
 
-    def __call__(self, until: float, rounds: int) -> float: ...
+    def __call__(self, rounds: int) -> float: ...
 
 
 def observed_ms(calls: StepCalls, steps: Steps | None) -> float:
@@ -42,20 +42,26 @@ def observed_ms(calls: StepCalls, steps: Steps | None) -> float:
     return rare_ms + (steps.time_ms if most_ms < timed_ms else timed_ms)
 
 
-def undisturbed_ms(measured: Measured, observed_ms: float, until: float) -> float:
+def undisturbed_ms(
+    measured: Measured, observed_ms: float, until: float, *, again_later: bool = True
+) -> float:
     """The emulated step, in milliseconds: for more rounds where the first ones are far from what
     was observed, and later again while it takes longer. Others can slow it, and never make it fast.
+
+    `again_later`: False where it was measured in turn with the program, so that others slow both.
     """
-    found_ms = measured(until, FIRST_ROUNDS)
+    found_ms = measured(FIRST_ROUNDS)
     if is_faithful(found_ms, observed_ms):
         return found_ms
-    found_ms = measured(until, AGAIN_ROUNDS)
+    found_ms = measured(AGAIN_ROUNDS)
+    if not again_later:
+        return found_ms
     for _ in range(MOST_LATER):
         is_slow = found_ms > observed_ms and not is_faithful(found_ms, observed_ms)
         if not is_slow or time.monotonic() + 2 * LATER_S > until:
             break
         time.sleep(LATER_S)
-        found_ms = min(found_ms, measured(until, FIRST_ROUNDS))
+        found_ms = min(found_ms, measured(FIRST_ROUNDS))
     return found_ms
 
 

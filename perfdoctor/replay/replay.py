@@ -3,33 +3,33 @@
 import math
 import random
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Self
 
 import msgspec
 
+from perfdoctor.observe.in_turn import Running
 from perfdoctor.processes import ProcessGroups
 from perfdoctor.replay.changes import changed, rare_ms
-from perfdoctor.replay.conditions import alone, compiles, host_of
+from perfdoctor.replay.conditions import alone, compiles, host_of, program_of
+from perfdoctor.replay.emulation import Emulation
 from perfdoctor.replay.fidelity import (
     NEAR,
     basis_of,
     emulation_error,
     observed_ms,
-    undisturbed_ms,
 )
+from perfdoctor.replay.in_turn import turns
 from perfdoctor.replay.process import OF_THE_PROCESS, Quiet, ReplayProcess
-from perfdoctor.replay.slices import FIRST_ROUNDS, PAIR_S, SLICE_S, a_step_ms, slice_s
+from perfdoctor.replay.slices import PAIR_S, SLICE_S, a_step_ms, slice_s
 from perfdoctor.replay.whole import told_of_whole, ways_of_whole
 from perfdoctor.schema.calls import Alone, Eager
 from perfdoctor.schema.capture import (
     AS_IT_IS,
     MANIFEST,
-    NO_CALLBACKS,
     WHOLE,
     Capture,
     Conditions,
@@ -76,6 +76,8 @@ class Replay:
         self._groups, self._env, self._folder, self._say = groups, env, folder, say
         self._quiet = quiet
         self._process = ExitStack()
+        self._base: ReplayProcess | None = None
+        self._turns: list[float] = []
 
     def __enter__(self) -> Self:
         return self
@@ -97,28 +99,41 @@ class Replay:
         capture = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Capture)
         return ReplayProcess(self._groups, self._env, folder, capture, Change(), self._quiet)
 
+    def in_turn(self, running: Running) -> None:
+        """Time the captured step alone in turn with the program, while this still runs."""
+        self._say("timing its step in turn with the run")
+        with suppress(WorkerEnded):
+            conditions = alone(self._program())
+            self._turns = turns(partial(self._unchanged().run, conditions), running)
+
+    def _program(self) -> str:
+        """Which program of the captured step is run; WorkerEnded if none can be."""
+        self._capture = msgspec.json.decode((self._folder / MANIFEST).read_bytes(), type=Capture)
+        return program_of(self._capture)
+
+    def _unchanged(self) -> ReplayProcess:
+        """The process of the unchanged step; another one if that has ended."""
+        if self._base is None or not self._base.lives:
+            self._base = self._process.enter_context(self._started(Change()))
+        return self._base
+
     def told(self, observation: Observation, until: float) -> Alone:
         """What the step takes alone, and beside what the host does; WorkerEnded if that can't be
         told.
         """
-        calls, manifest = observation.calls, self._folder / MANIFEST
-        if calls is None or not manifest.exists():
+        calls = observation.calls
+        if calls is None or not (self._folder / MANIFEST).exists():
             raise WorkerEnded(observation.not_measured.get("calls", "no step was saved"))
-        self._capture = msgspec.json.decode(manifest.read_bytes(), type=Capture)
-        program = AS_IT_IS
-        if why := self._capture.failures.get(AS_IT_IS):
-            program = NO_CALLBACKS
-            if not any(program in call.programs for call in self._capture.calls):
-                raise WorkerEnded(why)
+        program = self._program()
         self._say("replaying the step alone")
-        self._base = self._process.enter_context(self._started(Change()))
-        alone_ms = self._step_ms(alone(program), until)
-        by_itself = self._base.run(alone(program), SLICE_S, until)
+        by_itself = self._unchanged().run(alone(program), SLICE_S, until)
         self._host = host_of(calls, observation.steps, by_itself, program)
         self._compiles = compiles(calls)
-        in_run_ms, emulated_ms = observed_ms(calls, observation.steps), None
+        in_run_ms, process = observed_ms(calls, observation.steps), self._unchanged()
+        emulation = Emulation(process, self._host, in_run_ms, self._turns, until)
+        alone_ms, emulated_ms = emulation.alone_ms(program), None
         if program == AS_IT_IS and not self._compiles:
-            emulated_ms = undisturbed_ms(self._emulated_ms, in_run_ms, until)
+            emulated_ms = emulation.beside_host_ms(alone_ms)
         self._alone = Alone(
             alone_ms=alone_ms,
             emulated_ms=emulated_ms,
@@ -132,10 +147,8 @@ class Replay:
 
         `base`: another change that is made on both sides.
         """
-        if not self._base.lives:  # an earlier change has crashed it
-            self._base = self._process.enter_context(self._started(Change()))
         with ExitStack() as stack:
-            before = self._side(base or Change(), self._base, stack)
+            before = self._side(base or Change(), self._unchanged(), stack)
             after = self._side(merged([base, change]) if base else change, before.process, stack)
             is_unlike = self._alone.emulated_ms is None or "restless" in change.step
             is_observed = base is None and is_unlike
@@ -209,14 +222,6 @@ class Replay:
         if not larger or loading_ms < FAITHFUL * self._alone.observed_ms:
             return None
         return msgspec.structs.replace(change, step={"growing": 0, **change.step})
-
-    def _emulated_ms(self, until: float, rounds: int) -> float:
-        return self._host.rare_ms + self._step_ms(self._host.as_observed, until, rounds)
-
-    def _step_ms(self, conditions: Conditions, until: float, rounds: int = FIRST_ROUNDS) -> float:
-        seconds = slice_s(self._base.run(conditions, SLICE_S, until))
-        found = [self._base.run(conditions, seconds, until) for _ in range(rounds)]
-        return median(map(a_step_ms, found))
 
     def _started(self, change: Change) -> ReplayProcess:
         return ReplayProcess(

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from perfdoctor.observe import following
+from perfdoctor.observe.in_turn import Running
 from perfdoctor.observe.run import Watched, watch
 from perfdoctor.observe.session import reasons
 from perfdoctor.processes import ProcessGroups
@@ -146,3 +147,24 @@ def test_a_warning_of_the_installed_jax_becomes_a_message(tmp_path: Path) -> Non
     for message, shape in zip(messages, ("3,4", "4,4"), strict=True):
         assert message.startswith("Some donated buffers were not usable: ")
         assert shape in message
+
+
+def test_steps_are_timed_in_turn_with_something_else_before_it_is_stopped(
+    short: None, tmp_path: Path
+) -> None:
+    (tmp_path / "patient.py").write_text(TRAINING + "train(jnp.ones((99, 99)), 600)")
+    launch = Launch(command=("patient.py",), env=dict(os.environ), folder=tmp_path)
+    told = list[float | None]()
+
+    def in_turn(running: Running) -> None:
+        for _ in range(2):
+            with running.at_rest():
+                assert (tmp_path / "patient.py").exists()
+            told.append(running.step_ms())
+
+    with ProcessGroups() as groups:
+        seen = watch(launch, groups, 60.0, lambda text: None, groups.folder(), in_turn)
+    assert seen.recording is not None and seen.recording.step_calls is not None
+    assert seen.failure is None
+    assert len(told) == 2
+    assert all(each is not None and 0 < each < 1000 for each in told)

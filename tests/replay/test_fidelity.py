@@ -90,7 +90,7 @@ def test_an_emulation_that_is_too_slow_is_measured_again_later(
     monkeypatch.setattr(fidelity, "LATER_S", 0.0)
     asked, left_ms = list[int](), iter(measured_ms)
 
-    def measured(until: float, rounds: int) -> float:
+    def measured(rounds: int) -> float:
         asked.append(rounds)
         return next(left_ms)
 
@@ -99,4 +99,15 @@ def test_an_emulation_that_is_too_slow_is_measured_again_later(
 
 
 def test_nobody_waits_for_a_machine_at_rest_when_the_budget_ends() -> None:
-    assert undisturbed_ms(lambda until, rounds: 19.0, 10.0, 0.0) == 19.0
+    assert undisturbed_ms(lambda rounds: 19.0, 10.0, 0.0) == 19.0
+
+
+def test_what_was_measured_in_turn_with_the_program_is_not_waited_for() -> None:
+    asked = list[int]()
+
+    def measured(rounds: int) -> float:
+        asked.append(rounds)
+        return 19.0
+
+    assert undisturbed_ms(measured, 10.0, math.inf, again_later=False) == 19.0
+    assert asked == [FIRST_ROUNDS, AGAIN_ROUNDS]

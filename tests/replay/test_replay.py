@@ -5,19 +5,21 @@ import math
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import msgspec
+import psutil
 import pytest
 
 from perfdoctor.doctor import replayed
 from perfdoctor.observe.agent.eager import Candidate
 from perfdoctor.observe.agent.outline import Arguments, outlined
 from perfdoctor.observe.agent.whole import save_first_of
+from perfdoctor.observe.in_turn import Running
 from perfdoctor.processes import ProcessGroups
 from perfdoctor.replay import replay as module
 from perfdoctor.replay import slices
@@ -76,6 +78,38 @@ def test_a_step_is_told_alone_and_beside_its_host(groups: ProcessGroups, trained
     assert alone.emulated_ms is not None
     assert 0 < alone.alone_ms < WORK_MS <= alone.emulated_ms
     assert (alone.observed_ms, alone.made) == (WORK_MS, ())
+
+
+class Beside(Running):
+    """A program whose steps always take a hundred times what its captured one takes at most."""
+
+    @contextmanager
+    def at_rest(self) -> Iterator[None]:
+        yield
+
+    def step_ms(self) -> float | None:
+        return 100.0
+
+
+def test_a_step_that_took_turns_with_the_program_is_told_by_them(
+    groups: ProcessGroups, trained: Captured
+) -> None:
+    with replay_of(groups, trained.folder) as replay:
+        replay.in_turn(Beside(psutil.Process(), trained.folder, soon()))
+        assert len(groups._children) == 1
+        alone = replay.told(observed(), soon())
+        assert len(groups._children) == 1
+    assert 0 < alone.alone_ms < WORK_MS / 10
+
+
+def test_a_step_that_can_not_take_turns_is_told_without(
+    groups: ProcessGroups, trained: Captured
+) -> None:
+    ended = Beside(psutil.Process(), trained.folder, until=0.0)
+    with replay_of(groups, trained.folder) as replay:
+        replay.in_turn(ended)
+        alone = replay.told(observed(), soon())
+    assert alone.emulated_ms is not None and alone.emulated_ms >= WORK_MS
 
 
 def test_what_the_host_does_not_do_is_gained(groups: ProcessGroups, trained: Captured) -> None:

@@ -24,8 +24,8 @@ from perfdoctor.observe.agent.settings import Value, in_context, settings
 from perfdoctor.observe.agent.silence import Context
 from perfdoctor.observe.agent.span import Span
 from perfdoctor.observe.agent.standstill import at_standstill, is_worthwhile, name_of
-from perfdoctor.observe.agent.telling import reuses_memory, step_calls
-from perfdoctor.observe.agent.timed import TIMED_S, timed_once, timed_steps
+from perfdoctor.observe.agent.telling import made_by, reuses_memory, step_calls
+from perfdoctor.observe.agent.timed import TIMED_S, timed_once, timed_steps, usual_ms
 from perfdoctor.observe.agent.timing import FEWEST_TIMED, Timer
 from perfdoctor.schema.calls import StepCalls
 from perfdoctor.schema.capture import MANIFEST
@@ -225,6 +225,11 @@ class StepWatch:
         who = {"restless": before.restless, "busiest_beside": before.busiest_beside}
         self.calls = replace(self.calls, **who)
 
+    def takes_ms(self) -> float | None:
+        """What a step takes now, without what is done now and then; None if none are made."""
+        runs_ahead = self.calls is not None and self.calls.runs_ahead
+        return usual_ms(self._jax, self.hearing, self._patience, runs_ahead=runs_ahead)
+
     def use_up(self) -> None:
         """Let it go on for as long as it was held up, if others have loaded ahead meanwhile."""
         held_s, self._held_s = self._held_s, 0.0
@@ -243,8 +248,3 @@ class StepWatch:
     def _give_up(self, why: str) -> None:
         if self.calls is None:
             self.failure = why
-
-
-def made_by(calls: StepCalls) -> list[tuple[str, list[tuple[int, ...]]]]:
-    """The functions of a step's calls, and the shapes of their arguments."""
-    return [(each.function, [leaf.shape for leaf in each.leaves]) for each in calls.calls]

@@ -120,3 +120,8 @@ def ready_share(calls: Sequence[Probed], caller: int) -> float:
     """The share of a thread's calls before which the results of the call before were computed."""
     told = [each.ready for each in calls if each.thread == caller and each.ready is not None]
     return fmean(told) if told else 0.0
+
+
+def made_by(calls: StepCalls) -> list[tuple[str, list[tuple[int, ...]]]]:
+    """The functions of a step's calls, and the shapes of their arguments."""
+    return [(each.function, [leaf.shape for leaf in each.leaves]) for each in calls.calls]

@@ -15,8 +15,8 @@ from perfdoctor.observe.agent.threads import Reading
 from perfdoctor.observe.agent.timing import Timer
 from perfdoctor.schema.recording import CompileEvent
 
-TIMED_S = 1.0
-"""Seconds for which steps are timed."""
+TIMED_S, TURN_S = 1.0, 0.5
+"""Seconds for which steps are timed; and in one of several turns."""
 TIMING_S = 7.0
 """Seconds that it may take at most: programs whose steps take long are waited for."""
 MOST_TIMED = 3
@@ -79,9 +79,11 @@ def timed_steps(
     return timed
 
 
-def timed_once(jax: Any, hearing: Hearing, patience: Patience) -> TimedSteps | None:
+def timed_once(
+    jax: Any, hearing: Hearing, patience: Patience, seconds: float = TIMED_S
+) -> TimedSteps | None:
     """Time some steps; None if none are made."""
-    timer = Timer(jax, TIMED_S)
+    timer = Timer(jax, seconds)
 
     def has_begun() -> bool:
         return bool(timer.calls)
@@ -90,3 +92,14 @@ def timed_once(jax: Any, hearing: Hearing, patience: Patience) -> TimedSteps | N
     if not patience.listen(hearing, timer, timer.is_told, TIMING_S, has_begun, waits_long=True):
         return None
     return TimedSteps(timer, before, readings(), begin_ns, time.time_ns())
+
+
+def usual_ms(jax: Any, hearing: Hearing, patience: Patience, *, runs_ahead: bool) -> float | None:
+    """What a step takes in one of several turns, without what is done now and then, which can't be
+    told where the host `runs_ahead`; None if none are made.
+    """
+    timed = timed_once(jax, hearing, patience, TURN_S)
+    span = timed.span if timed is not None else None
+    if span is None:
+        return None
+    return span.step_ms - (0.0 if runs_ahead else span.rare_ms)

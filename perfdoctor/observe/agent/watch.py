@@ -29,6 +29,8 @@ from perfdoctor.protocol import (
     PROGRAMS,
     RECORDED,
     RECORDING,
+    TIMED,
+    TURN,
     Orders,
     understood,
 )
@@ -78,6 +80,7 @@ class Watcher(threading.Thread):
         self._capture_to = capture_to
         self._env_at_start = dict(env_at_start)
         self._process = os.getpid()
+        self._turns = 0
         self._waiting = Waiting(folder / PREVIEW, self._ended, self.listeners, self._may_open)
 
     def attach(self, jax: Any) -> None:
@@ -177,7 +180,18 @@ class Watcher(threading.Thread):
         while not self._ended.wait(LOOK_EVERY_S) and not stopped(self.folder):
             if again.exists():
                 return understood(again.read_text())
+            self._take_a_turn()
         return None, False
+
+    def _take_a_turn(self) -> None:
+        """Time some steps, if perfdoctor asks for it."""
+        if not (self.folder / TURN.format(self._turns + 1)).exists():
+            return
+        self._turns += 1
+        taken_ms = self.step.takes_ms()
+        beside = self.folder / "turn.part"
+        beside.write_text("" if taken_ms is None else str(taken_ms))
+        beside.rename(self.folder / TIMED.format(self._turns))
 
     def _leave(self) -> None:
         """The program may be asked to stop just as it ends by itself: then it is asked again."""

@@ -1,0 +1,65 @@
+"""A replayed step and a program, timed in turn; their times are given here."""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from perfdoctor.observe.in_turn import Running
+from perfdoctor.replay.in_turn import TURNS, times_as_long, turns
+from perfdoctor.schema.capture import Replayed
+
+
+class Told(Running):
+    """A program that tells what its steps take, and notes when it rests."""
+
+    def __init__(self, steps_ms: list[float | None]) -> None:
+        super().__init__(psutil.Process(), Path(), math.inf)
+        self.rests, self._steps_ms = False, iter(steps_ms)
+
+    @contextmanager
+    def at_rest(self) -> Iterator[None]:
+        self.rests = True
+        yield
+        self.rests = False
+
+    def step_ms(self) -> float | None:
+        assert not self.rests
+        return next(self._steps_ms)
+
+
+def test_a_turn_compares_what_both_take_at_the_time() -> None:
+    slow = [1.0, 1.0, 2.0, 2.0, 1.5, 1.0]  # the machine
+    program = Told([10.0 * each for each in slow[1:]])
+    replays, rested = iter(slow), list[bool]()
+
+    def run(seconds: float, until: float) -> Replayed:
+        rested.append(program.rests)
+        return Replayed(steps=100, wall_s=100 * 8.0 * next(replays) / 1e3)
+
+    found = turns(run, program)
+    assert found == pytest.approx([math.log(0.8)] * TURNS)
+    assert rested == [False] + [True] * TURNS  # compiling it, the program goes on
+
+
+def test_a_program_that_ends_has_no_more_turns() -> None:
+    program = Told([10.0, None])
+    found = turns(lambda seconds, until: Replayed(steps=100, wall_s=0.8), program)
+    assert found == pytest.approx([math.log(0.8)])
+
+
+def test_steps_are_compared_round_by_round() -> None:
+    slow = iter([1.0, 1.0, 1.0, 3.0, 1.0])
+    now = [1.0]
+
+    def one(seconds: float, until: float) -> Replayed:
+        now[0] = next(slow)
+        return Replayed(steps=10, wall_s=0.03 * now[0])
+
+    def other(seconds: float, until: float) -> Replayed:
+        return Replayed(steps=10, wall_s=0.01 * now[0])
+
+    assert times_as_long(one, other, 4, math.inf) == pytest.approx(3.0)
