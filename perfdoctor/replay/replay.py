@@ -3,7 +3,7 @@
 import math
 import random
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -102,9 +102,11 @@ class Replay:
     def in_turn(self, running: Running) -> None:
         """Time the captured step alone in turn with the program, while this still runs."""
         self._say("timing its step in turn with the run")
-        with suppress(WorkerEnded):
+        try:
             conditions = alone(self._program())
             self._turns = turns(partial(self._unchanged().run, conditions), running)
+        except WorkerEnded:
+            self.renew()  # it may still answer what nobody asks it any more
 
     def _program(self) -> str:
         """Which program of the captured step is run; WorkerEnded if none can be."""
