@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from perfdoctor.processes import ProcessGroups
-from perfdoctor.schema.capture import Capture, Conditions, Order, Replayed
+from perfdoctor.schema.capture import MANIFEST, Capture, Conditions, Order, Replayed
 from perfdoctor.schema.fix import Change
 from perfdoctor.schema.launch import Launch
 from perfdoctor.trials.change import changed_env
@@ -100,3 +100,8 @@ class ReplayProcess(Live):
     def _ended(self) -> WorkerEnded:
         self._groups.end(self._child, grace_s=0)
         return self._why_ended()
+
+
+def capture_in(folder: Path) -> Capture:
+    """What was captured there."""
+    return msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Capture)

@@ -23,7 +23,7 @@ from perfdoctor.replay.fidelity import (
     observed_ms,
 )
 from perfdoctor.replay.in_turn import turns
-from perfdoctor.replay.process import OF_THE_PROCESS, Quiet, ReplayProcess
+from perfdoctor.replay.process import OF_THE_PROCESS, Quiet, ReplayProcess, capture_in
 from perfdoctor.replay.slices import PAIR_S, SLICE_S, a_step_ms, slice_s
 from perfdoctor.replay.whole import told_of_whole, ways_of_whole
 from perfdoctor.schema.calls import Alone, Eager
@@ -31,7 +31,6 @@ from perfdoctor.schema.capture import (
     AS_IT_IS,
     MANIFEST,
     WHOLE,
-    Capture,
     Conditions,
     Replayed,
     growth,
@@ -96,7 +95,7 @@ class Replay:
 
     def _whole(self) -> ReplayProcess:
         folder = self._folder / WHOLE
-        capture = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Capture)
+        capture = capture_in(folder)
         return ReplayProcess(self._groups, self._env, folder, capture, Change(), self._quiet)
 
     def in_turn(self, running: Running) -> None:
@@ -110,7 +109,7 @@ class Replay:
 
     def _program(self) -> str:
         """Which program of the captured step is run; WorkerEnded if none can be."""
-        self._capture = msgspec.json.decode((self._folder / MANIFEST).read_bytes(), type=Capture)
+        self._capture = capture_in(self._folder)
         return program_of(self._capture)
 
     def _unchanged(self) -> ReplayProcess:
