@@ -15,8 +15,8 @@ from perfdoctor.processes import resume, suspend
 from perfdoctor.protocol import TIMED, TURN
 from perfdoctor.schema.recording import Recording
 
-LONGEST_STEP_MS = 50.0
-"""Steps that take longer are not timed in turn: as few as 20 of them take a second."""
+LONGEST_STEP_MS = 100.0
+"""Steps that take longer are not timed in turn: only a few of them would be in one."""
 POLL_S = 0.01
 """Seconds between two looks at whether the program has answered."""
 

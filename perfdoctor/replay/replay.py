@@ -4,7 +4,6 @@ import math
 import random
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -24,15 +23,14 @@ from perfdoctor.replay.fidelity import (
 )
 from perfdoctor.replay.in_turn import turns
 from perfdoctor.replay.process import OF_THE_PROCESS, Quiet, ReplayProcess, capture_in
-from perfdoctor.replay.slices import PAIR_S, SLICE_S, a_step_ms, slice_s
+from perfdoctor.replay.side import Side
+from perfdoctor.replay.slices import PAIR_S, SLICE_S
 from perfdoctor.replay.whole import told_of_whole, ways_of_whole
 from perfdoctor.schema.calls import Alone, Eager
 from perfdoctor.schema.capture import (
     AS_IT_IS,
     MANIFEST,
     WHOLE,
-    Conditions,
-    Replayed,
     growth,
 )
 from perfdoctor.schema.fix import Change
@@ -42,22 +40,6 @@ from perfdoctor.trials.live import WorkerEnded
 from perfdoctor.trials.pair import enough
 from perfdoctor.trials.statistics import FAITHFUL
 from perfdoctor.trials.way import Play, Way
-
-
-@dataclass(frozen=True)
-class Side:
-    """One of the two that are compared."""
-
-    process: ReplayProcess
-    conditions: Conditions
-    examples: float
-    """Examples of a step, in multiples of those of an unchanged one."""
-    rare_ms: float
-    """What a step takes in the mean for what is done now and then."""
-
-    def run(self, seconds: float, until: float) -> Replayed:
-        """Steps for about so long."""
-        return self.process.run(self.conditions, seconds, until)
 
 
 class Replay:
@@ -152,19 +134,25 @@ class Replay:
             before = self._side(base or Change(), self._unchanged(), stack)
             after = self._side(merged([base, change]) if base else change, before.process, stack)
             is_unlike = self._alone.emulated_ms is None or "restless" in change.step
-            is_observed = base is None and is_unlike
-            sides = [after] if is_observed else [before, after]
-            seconds = max(slice_s(side.run(SLICE_S, until)) for side in sides)
+            if base is None and is_unlike:
+                before = self._for_observed()
+            sides = [before, after]
+            seconds = max(side.slice_s(until) for side in sides)
             ratios: list[float] = []
             while not enough(ratios, until):
                 took_ms = {
-                    side: side.rare_ms + a_step_ms(side.run(seconds, until))
-                    for side in random.sample(sides, len(sides))
+                    side: side.step_ms(seconds, until) for side in random.sample(sides, len(sides))
                 }
-                before_ms = self._alone.observed_ms if is_observed else took_ms[before]
                 times = after.examples / before.examples
-                ratios.append(math.log(times * before_ms / took_ms[after]))
+                ratios.append(math.log(times * took_ms[before] / took_ms[after]))
             return ratios
+
+    def _for_observed(self) -> Side:
+        """In place of the program's step, which can't be emulated: the step alone, as many times as
+        long as that one was seen to take.
+        """
+        times = self._alone.observed_ms / self._alone.alone_ms
+        return Side(self._unchanged(), alone(self._host.as_observed.program), times=times)
 
     def renew(self) -> None:
         """Have what is measured next run in another process: how memory lies in one is luck."""

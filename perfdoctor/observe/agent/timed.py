@@ -15,8 +15,10 @@ from perfdoctor.observe.agent.threads import Reading
 from perfdoctor.observe.agent.timing import Timer
 from perfdoctor.schema.recording import CompileEvent
 
-TIMED_S, TURN_S = 1.0, 0.5
-"""Seconds for which steps are timed; and in one of several turns."""
+TIMED_S = 1.0
+"""Seconds for which steps are timed."""
+TURN_S, TURN_CALLS = 0.5, 6
+"""Seconds, and calls, that are timed at least in one of several turns."""
 TIMING_S = 7.0
 """Seconds that it may take at most: programs whose steps take long are waited for."""
 MOST_TIMED = 3
@@ -80,10 +82,10 @@ def timed_steps(
 
 
 def timed_once(
-    jax: Any, hearing: Hearing, patience: Patience, seconds: float = TIMED_S
+    jax: Any, hearing: Hearing, patience: Patience, timer: Timer | None = None
 ) -> TimedSteps | None:
     """Time some steps; None if none are made."""
-    timer = Timer(jax, seconds)
+    timer = timer or Timer(jax, TIMED_S)
 
     def has_begun() -> bool:
         return bool(timer.calls)
@@ -98,7 +100,7 @@ def usual_ms(jax: Any, hearing: Hearing, patience: Patience, *, runs_ahead: bool
     """What a step takes in one of several turns, without what is done now and then, which can't be
     told where the host `runs_ahead`; None if none are made.
     """
-    timed = timed_once(jax, hearing, patience, TURN_S)
+    timed = timed_once(jax, hearing, patience, Timer(jax, TURN_S, TURN_CALLS))
     span = timed.span if timed is not None else None
     if span is None:
         return None

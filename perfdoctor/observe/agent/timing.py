@@ -57,10 +57,11 @@ class Timer:
     after them; the copy tells, and nobody waits for it but the observer.
     """
 
-    def __init__(self, jax: Any, seconds: float) -> None:
+    def __init__(self, jax: Any, seconds: float, fewest: int = FEWEST_TIMED) -> None:
+        """`fewest`: calls that are timed at least."""
         self.calls: list[Timed] = []
         self.begin_ns = self.end_ns = 0
-        self._jax, self._seconds = jax, seconds
+        self._jax, self._seconds, self._fewest = jax, seconds, fewest
         self._marks: deque[Mark] = deque()
         self._newest: Mark | None = None
         self._first: Mark | None = None
@@ -131,7 +132,7 @@ class Timer:
             return
         passed_s = (mark.computed_ns - self._first.computed_ns) / 1e9
         calls = mark.calls - self._first.calls
-        if (passed_s >= self._seconds and calls >= FEWEST_TIMED) or (
+        if (passed_s >= self._seconds and calls >= self._fewest) or (
             passed_s > LONGEST_TIMED_S and calls >= LEAST_CALLS
         ):
             self.end_ns = mark.computed_ns
