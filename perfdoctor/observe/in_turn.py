@@ -32,8 +32,8 @@ class Running:
     @contextmanager
     def at_rest(self) -> Iterator[None]:
         """It is suspended, with all processes that it has."""
-        suspend(self._child)
         try:
+            suspend(self._child)
             yield
         finally:
             resume(self._child)

@@ -21,7 +21,7 @@ from perfdoctor.replay.fidelity import (
     emulation_error,
     observed_ms,
 )
-from perfdoctor.replay.in_turn import turns
+from perfdoctor.replay.in_turn import turns as turns_of
 from perfdoctor.replay.process import OF_THE_PROCESS, Quiet, ReplayProcess, capture_in
 from perfdoctor.replay.side import Side
 from perfdoctor.replay.slices import PAIR_S, SLICE_S
@@ -82,10 +82,12 @@ class Replay:
 
     def in_turn(self, running: Running) -> None:
         """Time the captured step alone in turn with the program, while this still runs."""
+        if not (self._folder / MANIFEST).exists():
+            return
         self._say("timing its step in turn with the run")
         try:
             conditions = alone(self._program())
-            self._turns = turns(partial(self._unchanged().run, conditions), running)
+            self._turns = turns_of(partial(self._unchanged().run, conditions), running)
         except WorkerEnded:
             self.renew()  # it may still answer what nobody asks it any more
 
@@ -113,7 +115,8 @@ class Replay:
         self._host = host_of(calls, observation.steps, by_itself, program)
         self._compiles = compiles(calls)
         in_run_ms, process = observed_ms(calls, observation.steps), self._unchanged()
-        emulation = Emulation(process, self._host, in_run_ms, self._turns, until)
+        turns = self._turns if in_run_ms > self._host.rare_ms else ()
+        emulation = Emulation(process, self._host, in_run_ms, turns, until)
         alone_ms, emulated_ms = emulation.alone_ms(program), None
         if program == AS_IT_IS and not self._compiles:
             emulated_ms = emulation.beside_host_ms(alone_ms)

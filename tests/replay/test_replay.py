@@ -102,6 +102,12 @@ def test_a_step_that_took_turns_with_the_program_is_told_by_them(
     assert 0 < alone.alone_ms < WORK_MS / 10
 
 
+def test_where_no_step_was_saved_nothing_takes_turns(groups: ProcessGroups, tmp_path: Path) -> None:
+    with replay_of(groups, tmp_path) as replay:
+        replay.in_turn(Beside(psutil.Process(), tmp_path, soon()))
+        assert not groups._children
+
+
 def test_a_step_that_can_not_take_turns_is_told_without(
     groups: ProcessGroups, trained: Captured
 ) -> None:

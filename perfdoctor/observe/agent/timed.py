@@ -104,4 +104,5 @@ def usual_ms(jax: Any, hearing: Hearing, patience: Patience, *, runs_ahead: bool
     span = timed.span if timed is not None else None
     if span is None:
         return None
-    return span.step_ms - (0.0 if runs_ahead else span.rare_ms)
+    found_ms = span.step_ms - (0.0 if runs_ahead else span.rare_ms)
+    return found_ms if found_ms > 0 else None  # something rare has taken all of it
