@@ -15,7 +15,16 @@ from perfdoctor.observe.gpu import gpus
 from perfdoctor.observe.in_turn import InTurn, Running, takes_turns
 from perfdoctor.observe.reading import READING_S, digested, read_recording
 from perfdoctor.processes import ProcessGroups, tree
-from perfdoctor.protocol import AGAIN, CLOSED, OPENED, RECORDED, RECORDING, STOP
+from perfdoctor.protocol import (
+    AGAIN,
+    CLOSED,
+    LEARNT,
+    OPENED,
+    RECORDED,
+    RECORDING,
+    STOP,
+    TURNS_OVER,
+)
 from perfdoctor.schema.capture import WHOLE_BEGUN
 from perfdoctor.schema.digest import Digest
 from perfdoctor.schema.surroundings import Gpu, Load
@@ -57,7 +66,7 @@ class Following:
         capture_to: Path | None = None,
         in_turn: InTurn | None = None,
     ) -> None:
-        """`in_turn`: is called once enough was seen, before the run is asked to stop."""
+        """`in_turn`: is called once the step is known, before any of it is traced."""
         self.number = 0
         """Windows recorded and understood."""
         self.digest: Digest | None = None
@@ -78,6 +87,8 @@ class Following:
         while self._child.poll() is None:
             if self._measures_load():
                 pass
+            elif self._is_asked_for_turns():
+                self._take_turns()
             elif self._has(RECORDED):
                 self._read()
             elif time.monotonic() > self._until:
@@ -140,7 +151,6 @@ class Following:
         if self._child.poll() is not None:
             return
         if next_s is None or left_s < WINDOW_S:
-            self._take_turns()
             self._ask_to_stop()
             return
         self._say("observing the run: too little was seen, looking longer")
@@ -148,11 +158,16 @@ class Following:
         text = protocol.answer(min(next_s, left_s), is_step_known=is_known)
         write_whole(self._folder / AGAIN.format(self.number), text.encode())
 
+    def _is_asked_for_turns(self) -> bool:
+        return (self._folder / LEARNT).exists() and not (self._folder / TURNS_OVER).exists()
+
     def _take_turns(self) -> None:
-        """Have the program timed in turn with its replayed step, while both are there."""
-        if self._in_turn is not None and takes_turns(read_recording(self._folder)):
-            until = min(self._until, time.monotonic() + TURNS_S)
+        """Have the program timed in turn with its replayed step, as long as nothing was traced."""
+        until = min(time.monotonic() + TURNS_S, self._until - WINDOW_S - READING_S)
+        is_time = time.monotonic() < until
+        if self._in_turn is not None and is_time and takes_turns(read_recording(self._folder)):
             self._in_turn(Running(self._child, self._folder, until))
+        (self._folder / TURNS_OVER).touch()
 
     def _ask_to_stop(self) -> None:
         """Ask it to stop as Ctrl-C would: by the agent, which keeps the traceback to itself, if it

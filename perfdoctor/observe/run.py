@@ -52,6 +52,7 @@ def watch(
         "perfdoctor.observe.agent.watch",
         folder=str(folder),
         capture_to=str(capture_to) if capture_to else None,
+        takes_turns=in_turn is not None,
         **orders_within(limit_s),
     )
     start, began = time.monotonic(), time.time()

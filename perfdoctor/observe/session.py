@@ -42,7 +42,7 @@ def observe(
     longer as a program takes that can only be killed.
 
     `capture_to`: the folder in which one step is saved, to be replayed; None: none is.
-    `in_turn`: times that step in turn with the program's, before this is asked to stop.
+    `in_turn`: times that step in turn with the program's, before any of it is traced.
     """
     until = time.monotonic() + limit_s - ENDING_S
     say("asking jax for its devices")

@@ -19,7 +19,8 @@ def turns(run: Run, running: Running) -> list[float]:
     meanwhile.
     """
     found: list[float] = []
-    seconds = max(TURN_S, slice_s(run(SLICE_S, running.until)))
+    with running.at_rest():  # it compiles
+        seconds = max(TURN_S, slice_s(run(SLICE_S, running.until)))
     for _ in range(TURNS):
         with running.at_rest():
             replayed_ms = a_step_ms(run(seconds, running.until))

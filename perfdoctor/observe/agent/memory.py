@@ -5,6 +5,7 @@ import os
 import re
 import resource
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,14 @@ def allocated_bytes() -> int:
     account.restype = Account
     found: Account = account()
     return (found.uordblks + found.hblkhd) or rss_bytes()
+
+
+def give_back_freed() -> None:
+    """Give memory that was freed back to the kernel: of a trace's events, some gigabytes may be
+    left (jax 0.10.2 with glibc 2.36). Only glibc can be asked for it.
+    """
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 class Account(ctypes.Structure):

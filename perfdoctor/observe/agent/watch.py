@@ -13,6 +13,7 @@ import msgspec
 
 from perfdoctor.injection.bootstrap import keep_quiet, stopped
 from perfdoctor.injection.calls import Hearing
+from perfdoctor.observe.agent.answering import answer_turns
 from perfdoctor.observe.agent.compilation import CACHE_HIT, CACHE_MISS
 from perfdoctor.observe.agent.ending import has_ended, interrupt
 from perfdoctor.observe.agent.listeners import Listeners
@@ -29,8 +30,6 @@ from perfdoctor.protocol import (
     PROGRAMS,
     RECORDED,
     RECORDING,
-    TIMED,
-    TURN,
     Orders,
     understood,
 )
@@ -50,6 +49,7 @@ def attach(jax: Any, orders: Orders) -> None:
         orders["window_s"],
         capture_to=Path(orders["capture_to"]) if orders.get("capture_to") else None,
         env_at_start=orders["environment"],
+        takes_turns=orders.get("takes_turns", False),
     ).attach(jax)
 
 
@@ -67,7 +67,10 @@ class Watcher(threading.Thread):
         window_s: float,
         capture_to: Path | None = None,
         env_at_start: Mapping[str, str] = os.environ,
+        *,
+        takes_turns: bool = False,
     ) -> None:
+        """`takes_turns`: whether perfdoctor answers, once the step is known."""
         super().__init__(name="perfdoctor", daemon=True)
         self.folder = folder
         self.window_s = window_s
@@ -80,7 +83,7 @@ class Watcher(threading.Thread):
         self._capture_to = capture_to
         self._env_at_start = dict(env_at_start)
         self._process = os.getpid()
-        self._turns = 0
+        self._takes_turns = takes_turns
         self._waiting = Waiting(folder / PREVIEW, self._ended, self.listeners, self._may_open)
 
     def attach(self, jax: Any) -> None:
@@ -130,6 +133,7 @@ class Watcher(threading.Thread):
             if not is_known:
                 self._learn_the_step()
                 self.write()  # it may end, or have to be ended, before more is seen
+                self._answer_turns()
             self.step.use_up()
             self._trace_window(window, with_enough_steps(window_s, self.step.step_ms))
             if self._ended.is_set() and self.recording.window is None:
@@ -166,6 +170,18 @@ class Watcher(threading.Thread):
         is_unknown = self.step.calls is None and not self.eager.candidates
         return is_unknown and self.compilation.is_compiling
 
+    def _answer_turns(self) -> None:
+        """Once, before a trace is taken: the freed memory of its events lies between the program's
+        own, whose small steps may take a tenth longer ever after.
+        """
+        if not self._takes_turns or self.step.calls is None:
+            return
+        self._takes_turns = False
+        self.step.keep()
+        self.windows.note_surroundings()
+        self.write()
+        answer_turns(self.folder, self.step, self._ended)
+
     def _stop_the_program(self) -> None:
         keep_quiet()
         interrupt(lambda: self._ended.is_set() or has_ended())
@@ -180,18 +196,7 @@ class Watcher(threading.Thread):
         while not self._ended.wait(LOOK_EVERY_S) and not stopped(self.folder):
             if again.exists():
                 return understood(again.read_text())
-            self._take_a_turn()
         return None, False
-
-    def _take_a_turn(self) -> None:
-        """Time some steps, if perfdoctor asks for it."""
-        if not (self.folder / TURN.format(self._turns + 1)).exists():
-            return
-        self._turns += 1
-        taken_ms = self.step.takes_ms()
-        beside = self.folder / "turn.part"
-        beside.write_text("" if taken_ms is None else str(taken_ms))
-        beside.rename(self.folder / TIMED.format(self._turns))
 
     def _leave(self) -> None:
         """The program may be asked to stop just as it ends by itself: then it is asked again."""

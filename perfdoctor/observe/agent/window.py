@@ -19,6 +19,7 @@ from perfdoctor.observe.agent.executables import executables
 from perfdoctor.observe.agent.memory import (
     MemoryWatch,
     device_memory,
+    give_back_freed,
     memory_left_bytes,
     resident_bytes,
     swapped_bytes,
@@ -75,7 +76,7 @@ class WindowTracer:
             shutil.rmtree(self._folder / folder, ignore_errors=True)
         self._memory, self.stacks = MemoryWatch(), StackSampler()
         process = psutil.Process()
-        self._note_memory(process)
+        self.note_surroundings()
         if not self._in_turn(partial(self._profiler.start, self._folder / TRACE)):
             return False
         start_ns, start_cpu_s = time.time_ns(), cpu_s(process)
@@ -115,6 +116,7 @@ class WindowTracer:
             self._profiler.stop()
         else:
             writer.join()
+        give_back_freed()
 
     def _sample(
         self,
@@ -152,11 +154,12 @@ class WindowTracer:
                 return
             looks.after(time.time_ns() - start_ns)
 
-    def _note_memory(self, process: psutil.Process) -> None:
-        """Note what memory there is before the window is opened: the trace itself takes hundreds of
-        megabytes.
+    def note_surroundings(self) -> None:
+        """Note where it computes, and what memory there is before the window is opened: the trace
+        itself takes hundreds of megabytes.
         """
-        recording = self._recording
+        process, recording = psutil.Process(), self._recording
+        recording.platform = self._jax.default_backend()
         recording.rss_bytes, recording.peak_rss_bytes = resident_bytes(process)
         recording.swapped_bytes = swapped_bytes(process)
         recording.available_bytes = memory_left_bytes()
@@ -169,7 +172,7 @@ class WindowTracer:
         recording.gc_thresholds = gc.get_threshold()
         recording.settings = settings(jax)
         recording.devices = jax.local_device_count()
-        recording.platform, recording.computes_on = jax.default_backend(), devices(jax)
+        recording.computes_on = devices(jax)
         recording.affinity_cores = len(os.sched_getaffinity(os.getpid()))
         recording.own = own_folders()
         recording.memory_samples = self._memory.samples
