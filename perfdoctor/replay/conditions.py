@@ -74,7 +74,8 @@ def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program:
     if waits >= EACH_STEP and compiles(calls):  # a program takes longer the first time it is run
         idle_ms, waits = 0.0, 1.0
     elif waits >= EACH_STEP:
-        overlap_ms = min(calls.calls[0].before_cpu_ms, max(0.0, by_itself.waited_ms - idle_ms))
+        hidden_ms = calls.calls[0].before_cpu_ms * hidden_share(steps)
+        overlap_ms = min(hidden_ms, max(0.0, by_itself.waited_ms - idle_ms))
         idle_ms = max(0.0, idle_ms - by_itself.waited_ms)
         waits = 1.0
     free = calls.free_running(steps.etl_ms) if steps is not None else ()
@@ -152,6 +153,18 @@ def waiting_share(calls: StepCalls, steps: Steps | None, idle_ms: float) -> floa
     if steps is not None and calls.threads == 1 and calls.in_main_thread:
         return steps.synchronized
     return 1.0 if not calls.runs_ahead and idle_ms > 0 else 0.0
+
+
+def hidden_share(steps: Steps | None) -> float:
+    """The share of the main thread's own work during which the device computes, at most: what is
+    done before the host waits for a result, rather than after that.
+    """
+    if steps is None:
+        return 1.0
+    own_ms = steps.time_ms - steps.wait_ms - steps.dispatch_ms
+    exposed_ms = steps.exposed_etl_ms + steps.exposed_gc_ms + steps.exposed_logging_ms
+    exposed_ms += steps.exposed_other_ms
+    return min(1.0, max(0.0, 1 - exposed_ms / own_ms)) if own_ms > 0 else 1.0
 
 
 def loading_share(calls: StepCalls, steps: Steps | None, collecting_ms: float = 0.0) -> float:

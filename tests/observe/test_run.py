@@ -149,21 +149,23 @@ def test_a_warning_of_the_installed_jax_becomes_a_message(tmp_path: Path) -> Non
         assert shape in message
 
 
-def test_steps_are_timed_in_turn_with_something_else_before_it_is_stopped(
+def test_steps_are_timed_in_turn_with_something_else_before_any_is_traced(
     short: None, tmp_path: Path
 ) -> None:
     (tmp_path / "patient.py").write_text(TRAINING + "train(jnp.ones((99, 99)), 600)")
     launch = Launch(command=("patient.py",), env=dict(os.environ), folder=tmp_path)
-    told = list[float | None]()
+    told, said = list[float | None](), list[str]()
 
     def in_turn(running: Running) -> None:
+        assert not any("of steps" in text for text in said)
         for _ in range(2):
             with running.at_rest():
                 assert (tmp_path / "patient.py").exists()
             told.append(running.step_ms())
 
     with ProcessGroups() as groups:
-        seen = watch(launch, groups, 60.0, lambda text: None, groups.folder(), in_turn)
+        seen = watch(launch, groups, 60.0, said.append, groups.folder(), in_turn)
+    assert any("of steps" in text for text in said)
     assert seen.recording is not None and seen.recording.step_calls is not None
     assert seen.failure is None
     assert len(told) == 2

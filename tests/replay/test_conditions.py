@@ -97,6 +97,18 @@ def test_no_more_work_is_done_before_the_wait_than_there_is() -> None:
     assert (found.overlap_ms, found.spin_ms) == (1.0, (0.0,))
 
 
+def test_no_work_is_done_before_the_wait_that_was_seen_beside_an_idle_device() -> None:
+    seen = structs.replace(steps(synchronized=1.0), device_busy_ms=5.0, exposed_other_ms=5.0)
+    found = told(observed(call(6.0, 5.0)), seen)
+    assert (found.overlap_ms, found.spin_ms) == (0.0, (5.0,))
+
+
+def test_half_of_the_work_is_hidden_where_the_device_idles_for_the_other_half() -> None:
+    seen = structs.replace(steps(synchronized=1.0), device_busy_ms=7.5, exposed_other_ms=2.5)
+    found = told(observed(call(6.0, 5.0)), seen)
+    assert (found.overlap_ms, found.spin_ms) == (2.5, (2.5,))
+
+
 def test_a_host_that_waits_in_most_steps_waits_in_each_and_rarely_as_often_as_seen() -> None:
     assert told(observed(call(4.0, 0.0)), steps(synchronized=0.6)).waits == 1.0
     assert told(observed(call(4.0, 0.0)), steps(synchronized=0.1)).waits == 0.1

@@ -189,3 +189,25 @@ def test_allocated_memory_is_what_was_not_freed() -> None:
     assert 32 * 2**20 <= allocated_bytes() - before < 34 * 2**20
     kept.clear()
     assert allocated_bytes() - before < 2**20
+
+
+FREED = """
+import ctypes
+from perfdoctor.observe.agent.memory import give_back_freed, rss_bytes
+malloc, free = ctypes.CDLL(None).malloc, ctypes.CDLL(None).free
+malloc.restype, free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+pieces = [malloc(50_000) for _ in range(2000)]
+for piece in pieces:
+    ctypes.memset(ctypes.c_void_p(piece), 1, 50_000)
+last = malloc(50_000)
+for piece in pieces:
+    free(piece)
+before = rss_bytes()
+give_back_freed()
+print(before - rss_bytes())
+"""
+
+
+def test_what_was_freed_goes_back_to_the_kernel() -> None:
+    ran = subprocess.run([sys.executable, "-c", FREED], capture_output=True, text=True, check=True)
+    assert int(ran.stdout) > 50_000_000
