@@ -227,8 +227,9 @@ class StepWatch:
 
     def takes_ms(self) -> float | None:
         """What a step takes now, without what is done now and then; None if none are made."""
-        runs_ahead = self.calls is not None and self.calls.runs_ahead
-        return usual_ms(self._jax, self.hearing, self._patience, runs_ahead=runs_ahead)
+        if self.calls is None:
+            return None
+        return usual_ms(self._jax, self.hearing, self._patience, self.calls)
 
     def use_up(self) -> None:
         """Let it go on for as long as it was held up, if others have loaded ahead meanwhile."""

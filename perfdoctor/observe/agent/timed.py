@@ -7,12 +7,14 @@ from typing import Any, NamedTuple
 
 from perfdoctor.injection.calls import Hearing
 from perfdoctor.observe.agent.beside import begun_by_python, readings
+from perfdoctor.observe.agent.callers import by_caller, outermost
 from perfdoctor.observe.agent.compilation import CompilationWatch
 from perfdoctor.observe.agent.patience import Patience
 from perfdoctor.observe.agent.span import Span, span_of
 from perfdoctor.observe.agent.telling import compiled, compiling_ms, first_times
 from perfdoctor.observe.agent.threads import Reading
-from perfdoctor.observe.agent.timing import Timer
+from perfdoctor.observe.agent.timing import Timed, Timer
+from perfdoctor.schema.calls import StepCalls
 from perfdoctor.schema.recording import CompileEvent
 
 TIMED_S = 1.0
@@ -96,13 +98,26 @@ def timed_once(
     return TimedSteps(timer, before, readings(), begin_ns, time.time_ns())
 
 
-def usual_ms(jax: Any, hearing: Hearing, patience: Patience, *, runs_ahead: bool) -> float | None:
-    """What a step takes in one of several turns, without what is done now and then, which can't be
-    told where the host `runs_ahead`; None if none are made.
+def usual_ms(jax: Any, hearing: Hearing, patience: Patience, known: StepCalls) -> float | None:
+    """What a step, whose calls are `known`, takes in one of several turns, without what is done now
+    and then, which can't be told where the host runs ahead; None if none are made.
     """
     timed = timed_once(jax, hearing, patience, Timer(jax, TURN_S, TURN_CALLS))
     span = timed.span if timed is not None else None
-    if span is None:
+    if timed is None or span is None:
         return None
-    found_ms = span.step_ms - (0.0 if runs_ahead else span.rare_ms)
+    rare_share = 0.0 if known.runs_ahead else span.rare_ms / span.step_ms
+    timer = timed.timer
+    steps = steps_in([each for each in timer.calls if each.end_ns <= timer.end_ns], known)
+    found_ms = (1 - rare_share) * (timer.end_ns - timer.begin_ns) / 1e6 / steps if steps else 0.0
     return found_ms if found_ms > 0 else None  # something rare has taken all of it
+
+
+def steps_in(calls: Sequence[Timed], known: StepCalls) -> float:
+    """How many steps the calls are: what repeats in a few of them may be ten steps and a mean over
+    them.
+    """
+    of_step = {call.function for call in known.calls}
+    callers = [outermost(each) for each in by_caller(calls)]
+    made = [call for each in callers[:1] for call in each if call.function.name in of_step]
+    return len(made) / len(known.calls)

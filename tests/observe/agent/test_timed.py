@@ -6,10 +6,14 @@ import os
 import threading
 
 import jax
+from msgspec.structs import replace
 
+from perfdoctor.injection.calls import Function
 from perfdoctor.observe.agent.beside import readings
-from perfdoctor.observe.agent.timed import TimedSteps
-from perfdoctor.observe.agent.timing import Timer
+from perfdoctor.observe.agent.timed import TimedSteps, steps_in
+from perfdoctor.observe.agent.timing import Timed, Timer
+from perfdoctor.schema.calls import StepCalls
+from tests.calls import call_of
 
 PAGES = 300
 
@@ -59,3 +63,22 @@ def test_pages_that_another_librarys_thread_touches_are_the_steps() -> None:
         assert timed.faults >= PAGES
         stays.set()
         libc.pthread_join(pthread, None)
+
+
+def batches(x: float) -> float:
+    return x
+
+
+def scored(x: float) -> float:
+    return x
+
+
+def test_ten_steps_and_a_mean_over_them_are_ten_steps() -> None:
+    step, score = Function(batches), Function(scored)
+    made = [*[step] * 10, score] * 3
+    calls = [Timed(1, each, 10 * n, 10 * n + 5) for n, each in enumerate(made)]
+    call = call_of(before_ms=0.1, before_cpu_ms=0.1, inside_ms=0.1, inside_cpu_ms=0.1)
+    one = StepCalls(calls=(replace(call, function="batches"),), time_ms=1.0, steps=30)
+    assert steps_in(calls, one) == 30
+    assert steps_in(calls, replace(one, calls=one.calls * 2)) == 15
+    assert steps_in([], one) == 0
