@@ -159,7 +159,7 @@ def hidden_share(steps: Steps | None) -> float:
     """The share of the main thread's own work during which the device computes, at most: what is
     done before the host waits for a result, rather than after that.
     """
-    if steps is None:
+    if steps is None or not steps.is_traced:
         return 1.0
     own_ms = steps.time_ms - steps.wait_ms - steps.dispatch_ms
     exposed_ms = steps.exposed_etl_ms + steps.exposed_gc_ms + steps.exposed_logging_ms

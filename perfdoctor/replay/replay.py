@@ -27,7 +27,7 @@ from perfdoctor.replay.side import Side
 from perfdoctor.replay.slices import PAIR_S, SLICE_S
 from perfdoctor.replay.whole import told_of_whole, ways_of_whole
 from perfdoctor.schema.calls import Alone, Eager
-from perfdoctor.schema.capture import (
+from perfdoctor.schema.capture import Capture, (
     AS_IT_IS,
     MANIFEST,
     WHOLE,
@@ -59,6 +59,8 @@ class Replay:
         self._process = ExitStack()
         self._base: ReplayProcess | None = None
         self._turns: list[float] = []
+        self._turned: Capture | None = None
+        """The step that has taken turns."""
 
     def __enter__(self) -> Self:
         return self
@@ -87,6 +89,7 @@ class Replay:
         self._say("timing its step in turn with the run")
         try:
             conditions = alone(self._program())
+            self._turned = self._capture
             self._turns = turns_of(partial(self._unchanged().run, conditions), running)
         except WorkerEnded:
             self.renew()  # it may still answer what nobody asks it any more
@@ -110,6 +113,9 @@ class Replay:
         if calls is None or not (self._folder / MANIFEST).exists():
             raise WorkerEnded(observation.not_measured.get("calls", "no step was saved"))
         program = self._program()
+        if self._turned not in (None, self._capture):  # a longer window has shown another step
+            self.renew()
+            self._turns = []
         self._say("replaying the step alone")
         by_itself = self._unchanged().run(alone(program), SLICE_S, until)
         self._host = host_of(calls, observation.steps, by_itself, program)

@@ -171,8 +171,8 @@ class Watcher(threading.Thread):
         return is_unknown and self.compilation.is_compiling
 
     def _answer_turns(self) -> None:
-        """Once, before a trace is taken: the freed memory of its events lies between the program's
-        own, whose small steps may take a tenth longer ever after.
+        """Once, before a trace is taken: after one, a step of many small operations takes up to a
+        tenth longer (tests/benchmarks/after_a_trace).
         """
         if not self._takes_turns or self.step.calls is None:
             return
