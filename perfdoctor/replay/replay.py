@@ -27,10 +27,11 @@ from perfdoctor.replay.side import Side
 from perfdoctor.replay.slices import PAIR_S, SLICE_S
 from perfdoctor.replay.whole import told_of_whole, ways_of_whole
 from perfdoctor.schema.calls import Alone, Eager
-from perfdoctor.schema.capture import Capture, (
+from perfdoctor.schema.capture import (
     AS_IT_IS,
     MANIFEST,
     WHOLE,
+    Capture,
     growth,
 )
 from perfdoctor.schema.fix import Change
