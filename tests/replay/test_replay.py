@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import os
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -100,6 +101,21 @@ def test_a_step_that_took_turns_with_the_program_is_told_by_them(
         alone = replay.told(observed(), soon())
         assert len(groups._children) == 1
     assert 0 < alone.alone_ms < WORK_MS / 10
+
+
+def test_turns_tell_nothing_of_a_step_that_was_saved_after_them(
+    groups: ProcessGroups, trained: Captured, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(trained.folder, tmp_path / "captured")
+    saved = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Capture)
+    with replay_of(groups, folder) as replay:
+        replay.in_turn(Beside(psutil.Process(), folder, soon()))
+        (of_the_turns,) = groups._children
+        other = msgspec.structs.replace(saved, reuses_memory=not saved.reuses_memory)
+        (folder / MANIFEST).write_bytes(msgspec.json.encode(other))
+        replay.told(observed(), soon())
+        assert of_the_turns not in groups._children
+        assert not replay._turns
 
 
 def test_where_no_step_was_saved_nothing_takes_turns(groups: ProcessGroups, tmp_path: Path) -> None:
