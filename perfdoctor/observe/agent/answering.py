@@ -7,8 +7,8 @@ from perfdoctor.injection.bootstrap import stopped
 from perfdoctor.observe.agent.step import StepWatch
 from perfdoctor.protocol import LEARNT, TIMED, TURN, TURNS_OVER
 
-LOOK_EVERY_S = 0.02
-"""Seconds between two looks at whether a turn is asked for."""
+LOOK_EVERY_S = 0.05
+"""Seconds between two looks at whether perfdoctor has asked or answered."""
 
 
 def answer_turns(folder: Path, step: StepWatch, ended: threading.Event) -> None:

@@ -103,11 +103,9 @@ def usual_ms(jax: Any, hearing: Hearing, patience: Patience, known: StepCalls) -
     and then, which can't be told where the host runs ahead; None if none are made.
     """
     timed = timed_once(jax, hearing, patience, Timer(jax, TURN_S, TURN_CALLS))
-    span = timed.span if timed is not None else None
-    if timed is None or span is None:
+    if timed is None or (span := timed.span) is None:
         return None
-    rare_share = 0.0 if known.runs_ahead else span.rare_ms / span.step_ms
-    timer = timed.timer
+    timer, rare_share = timed.timer, 0.0 if known.runs_ahead else span.rare_ms / span.step_ms
     steps = steps_in([each for each in timer.calls if each.end_ns <= timer.end_ns], known)
     found_ms = (1 - rare_share) * (timer.end_ns - timer.begin_ns) / 1e6 / steps if steps else 0.0
     return found_ms if found_ms > 0 else None  # something rare has taken all of it

@@ -13,7 +13,7 @@ import msgspec
 
 from perfdoctor.injection.bootstrap import keep_quiet, stopped
 from perfdoctor.injection.calls import Hearing
-from perfdoctor.observe.agent.answering import answer_turns
+from perfdoctor.observe.agent.answering import LOOK_EVERY_S, answer_turns
 from perfdoctor.observe.agent.compilation import CACHE_HIT, CACHE_MISS
 from perfdoctor.observe.agent.ending import has_ended, interrupt
 from perfdoctor.observe.agent.listeners import Listeners
@@ -35,8 +35,6 @@ from perfdoctor.protocol import (
 )
 from perfdoctor.schema.recording import Recording
 
-LOOK_EVERY_S = 0.05
-"""Seconds between two looks at whether a window was answered."""
 UNSTEADY_WINDOWS = 2
 """The factor by which a window is longer where compilations take their part of it."""
 
