@@ -8,7 +8,6 @@ from statistics import median, quantiles
 from typing import Any
 
 import msgspec
-import psutil
 
 from perfdoctor.diagnosis.handle import program_name
 from perfdoctor.listener.clock import Clock, Sums
@@ -98,13 +97,12 @@ def usual_settings() -> dict[str, Any]:
 
 def memory_of(jax: Any) -> Memory:
     """Now; how it grows is not seen."""
-    process = psutil.Process()
-    now, peak = resident_bytes(process)
+    now, peak = resident_bytes()
     return Memory(
         rss_bytes=now,
         peak_rss_bytes=peak,
         available_bytes=memory_left_bytes(),
-        swapped_bytes=swapped_bytes(process),
+        swapped_bytes=swapped_bytes(),
         devices=tuple(device_memory(jax)),
     )
 

@@ -17,6 +17,8 @@ from perfdoctor.schema.recording import Recording
 
 LONGEST_STEP_MS = 100.0
 """Steps that take longer are not timed in turn: only a few of them would be in one."""
+ANSWER_S = 5.0
+"""Seconds after which a program that was asked is not asked again: it hardly lets the agent run."""
 POLL_S = 0.01
 """Seconds between two looks at whether the program has answered."""
 
@@ -39,11 +41,12 @@ class Running:
             resume(self._child)
 
     def step_ms(self) -> float | None:
-        """What a step takes now; None if it makes none, or has ended."""
+        """What a step takes now; None if it makes none, does not answer in time, or has ended."""
         self._turns += 1
         (self._folder / TURN.format(self._turns)).touch()
         answer = self._folder / TIMED.format(self._turns)
-        while self._child.poll() is None and time.monotonic() < self.until:
+        until = min(self.until, time.monotonic() + ANSWER_S)
+        while self._child.poll() is None and time.monotonic() < until:
             if answer.exists():
                 text = answer.read_text()
                 return float(text) if text else None

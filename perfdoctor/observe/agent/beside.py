@@ -5,7 +5,7 @@ import threading
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
-from perfdoctor.observe.agent.threads import Reading, family, read
+from perfdoctor.observe.agent.threads import Reading
 
 UNKNOWN = Reading({}, {}, {}, {})
 """Of a process that was not there."""
@@ -34,11 +34,6 @@ class Beside:
     children_cpu_ms: float = 0.0
     """Processor time of other processes of the program."""
     workers: tuple[Worker, ...] = ()
-
-
-def readings() -> dict[int, Reading]:
-    """What the kernel tells of the threads of this process and its children, by process."""
-    return {pid: read(pid) for pid in family()}
 
 
 def is_foreign(thread: threading.Thread) -> bool:

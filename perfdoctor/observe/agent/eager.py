@@ -17,7 +17,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from perfdoctor.observe.agent.beside import Beside, readings, work_beside
+from perfdoctor.observe.agent.beside import Beside, work_beside
 from perfdoctor.observe.agent.frames import own_frames
 from perfdoctor.observe.agent.looks import (
     FEWEST_CALLS,
@@ -31,6 +31,7 @@ from perfdoctor.observe.agent.looks import (
 )
 from perfdoctor.observe.agent.outline import Arguments, arguments_of
 from perfdoctor.observe.agent.stacks import prompt_switches
+from perfdoctor.observe.agent.threads import readings
 from perfdoctor.schema.calls import MOSTLY, Eager
 
 GAP_S, SHORT_GAP_S, LONGEST_GAP_S = 0.002, 0.0005, 0.05

@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from perfdoctor.kernel import read_text
+from perfdoctor.observe.agent import held
 from perfdoctor.observe.cgroup import memory_limit_bytes, memory_used_bytes
 from perfdoctor.schema.memory import DeviceMemory, LiveArrays, MemorySample
 
@@ -54,8 +54,9 @@ class MemoryWatch:
             return
         counts, self._fewest = self._fewest, None
         self._counts.append(counts)
-        held = sum(each * count for (_, _, each), count in counts.items())
-        self.samples.append(MemorySample(at_s=at_s, rss_bytes=rss_bytes(), array_bytes=held))
+        array_bytes = sum(each * count for (_, _, each), count in counts.items())
+        sample = MemorySample(at_s=at_s, rss_bytes=rss_bytes(), array_bytes=array_bytes)
+        self.samples.append(sample)
 
     @property
     def growth_bytes(self) -> int:
@@ -161,23 +162,23 @@ def memory_left_bytes() -> int:
     return max(0, available)
 
 
-def swapped_bytes(process: psutil.Process) -> int:
-    """Memory of the process tree that was moved to swap; 0 where the kernel does not say."""
+def swapped_bytes() -> int:
+    """Memory of this process and its descendants that was moved to swap; 0 where the kernel does
+    not say.
+    """
     total = 0
-    for member in [process, *process.children(recursive=True)]:
-        found = re.search(r"VmSwap:\s+(\d+) kB", read_text(Path(f"/proc/{member.pid}/status")))
+    for pid in held.family():
+        found = re.search(r"VmSwap:\s+(\d+) kB", held.text(f"/proc/{pid}/status"))
         total += int(found[1]) * 1024 if found else 0
     return total
 
 
-def resident_bytes(process: psutil.Process) -> tuple[int, int]:
-    """Memory of the process tree now, and the highest that this process ever had."""
+def resident_bytes() -> tuple[int, int]:
+    """Memory of this process and its descendants now, and the highest that it ever had itself."""
     now = 0
-    for member in [process, *process.children(recursive=True)]:
-        try:
-            now += member.memory_info().rss
-        except psutil.Error:
-            continue
+    for pid in held.family():
+        with suppress(psutil.Error):  # it has ended
+            now += psutil.Process(pid).memory_info().rss
     return now, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 

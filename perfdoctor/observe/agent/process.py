@@ -2,10 +2,13 @@
 
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
+
+from perfdoctor.observe.agent import held
 
 
 def dump_programs(jax: Any, folder: Path) -> str:
@@ -34,13 +37,11 @@ def own_folders() -> list[str]:
     return [str(Path(file).absolute().parents[max(0, depth - 1)])]
 
 
-def cpu_s(process: psutil.Process) -> float:
-    """CPU time of a process and its descendants so far."""
+def cpu_s() -> float:
+    """CPU time of this process and its descendants so far."""
     total = 0.0
-    for member in [process, *process.children(recursive=True)]:
-        try:
-            times = member.cpu_times()
-        except psutil.Error:
-            continue
-        total += times.user + times.system
+    for pid in held.family():
+        with suppress(psutil.Error):  # it has ended
+            times = psutil.Process(pid).cpu_times()
+            total += times.user + times.system
     return total

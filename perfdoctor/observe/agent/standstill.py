@@ -16,9 +16,9 @@ from typing import Any
 import psutil
 
 from perfdoctor.injection.calls import OWN_FILES, Hearing
-from perfdoctor.observe.agent.beside import UNKNOWN, Worker, growth, readings
+from perfdoctor.observe.agent.beside import UNKNOWN, Worker, growth
 from perfdoctor.observe.agent.hold import Hold
-from perfdoctor.observe.agent.threads import Reading
+from perfdoctor.observe.agent.threads import Reading, readings
 from perfdoctor.schema.calls import LITTLE, MOSTLY, Restless
 
 OWN_FILES.add(__file__)

@@ -8,10 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import psutil
 from threadpoolctl import threadpool_info
 
-from perfdoctor.kernel import read_text
+from perfdoctor.observe.agent import held
 from perfdoctor.schema.run import Pool, Threads
 
 RAN_NS = 10_000_000
@@ -36,17 +35,24 @@ class Reading:
 def read(pid: int) -> Reading:
     """The threads of a process now; none where there is no /proc."""
     names, ran_ns, delayed_ns, forced, faults = {}, {}, {}, {}, {}
-    for task in Path(f"/proc/{pid}/task").glob("*"):
-        with suppress(OSError, ValueError, IndexError):
-            number = int(task.name)
-            names[number] = (task / "comm").read_text().strip()
-            ran, delayed, _ = (task / "schedstat").read_text().split()
+    for task in held.files(f"/proc/{pid}/task/*"):
+        with suppress(ValueError, IndexError):  # it has ended
+            number = int(Path(task).name)
+            names[number] = held.text(f"{task}/comm").strip()
+            ran, delayed, _ = held.text(f"{task}/schedstat").split()
             ran_ns[number], delayed_ns[number] = int(ran), int(delayed)
-            switches = re.search(r"nonvoluntary_ctxt_switches:\s+(\d+)", read_text(task / "status"))
+            switches = re.search(
+                r"nonvoluntary_ctxt_switches:\s+(\d+)", held.text(f"{task}/status")
+            )
             forced[number] = int(switches[1]) if switches else 0
-            _, _, behind_name = (task / "stat").read_text().rpartition(")")
+            _, _, behind_name = held.text(f"{task}/stat").rpartition(")")
             faults[number] = int(behind_name.split()[MINOR_FAULTS])
     return Reading(names, ran_ns, delayed_ns, forced, faults)
+
+
+def readings() -> dict[int, Reading]:
+    """What the kernel tells of the threads of this process and its descendants, by process."""
+    return {pid: read(pid) for pid in held.family()}
 
 
 class ThreadWatch:
@@ -57,11 +63,11 @@ class ThreadWatch:
 
     def begin(self) -> None:
         """The window opens."""
-        self._before = {pid: read(pid) for pid in family()}
+        self._before = readings()
 
     def end(self, seconds: float) -> Threads:
         """The window closes after so many seconds."""
-        after = {pid: read(pid) for pid in family()}
+        after = readings()
         own = os.getpid()
         ran = {pid: count_ran(self._before.get(pid), reading) for pid, reading in after.items()}
         return Threads(
@@ -78,11 +84,6 @@ class ThreadWatch:
             ran=ran[own],
             forced_switches=forced_switches(self._before.get(own), after[own]) / seconds,
         )
-
-
-def family() -> list[int]:
-    """This process and its descendants."""
-    return [os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))]
 
 
 def count_ran(before: Reading | None, after: Reading) -> int:

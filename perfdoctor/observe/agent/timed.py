@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from perfdoctor.injection.calls import Hearing
-from perfdoctor.observe.agent.beside import begun_by_python, readings
+from perfdoctor.observe.agent.beside import begun_by_python
 from perfdoctor.observe.agent.callers import by_caller, outermost
 from perfdoctor.observe.agent.compilation import CompilationWatch
 from perfdoctor.observe.agent.patience import Patience
 from perfdoctor.observe.agent.span import Span, span_of
 from perfdoctor.observe.agent.telling import compiled, compiling_ms, first_times
-from perfdoctor.observe.agent.threads import Reading
+from perfdoctor.observe.agent.threads import Reading, readings
 from perfdoctor.observe.agent.timing import Timed, Timer
 from perfdoctor.schema.calls import StepCalls
 from perfdoctor.schema.recording import CompileEvent
@@ -83,29 +83,35 @@ def timed_steps(
     return timed
 
 
-def timed_once(
-    jax: Any, hearing: Hearing, patience: Patience, timer: Timer | None = None
-) -> TimedSteps | None:
+def timed_once(jax: Any, hearing: Hearing, patience: Patience) -> TimedSteps | None:
     """Time some steps; None if none are made."""
-    timer = timer or Timer(jax, TIMED_S)
+    timer = Timer(jax, TIMED_S)
+    before, begin_ns = readings(), time.time_ns()
+    if not is_told(timer, hearing, patience):
+        return None
+    return TimedSteps(timer, before, readings(), begin_ns, time.time_ns())
+
+
+def is_told(timer: Timer, hearing: Hearing, patience: Patience) -> bool:
+    """Have the timer hear of the program's calls; whether that was enough of them."""
 
     def has_begun() -> bool:
         return bool(timer.calls)
 
-    before, begin_ns = readings(), time.time_ns()
-    if not patience.listen(hearing, timer, timer.is_told, TIMING_S, has_begun, waits_long=True):
-        return None
-    return TimedSteps(timer, before, readings(), begin_ns, time.time_ns())
+    return patience.listen(hearing, timer, timer.is_told, TIMING_S, has_begun, waits_long=True)
 
 
 def usual_ms(jax: Any, hearing: Hearing, patience: Patience, known: StepCalls) -> float | None:
     """What a step, whose calls are `known`, takes in one of several turns, without what is done now
     and then, which can't be told where the host runs ahead; None if none are made.
     """
-    timed = timed_once(jax, hearing, patience, Timer(jax, TURN_S, TURN_CALLS))
-    if timed is None or (span := timed.span) is None:
+    timer = Timer(jax, TURN_S, TURN_CALLS)
+    if not is_told(timer, hearing, patience):
         return None
-    timer, rare_share = timed.timer, 0.0 if known.runs_ahead else span.rare_ms / span.step_ms
+    span = span_of(timer.calls, timer.begin_ns, timer.end_ns)
+    if span is None:
+        return None
+    rare_share = 0.0 if known.runs_ahead else span.rare_ms / span.step_ms
     steps = steps_in([each for each in timer.calls if each.end_ns <= timer.end_ns], known)
     found_ms = (1 - rare_share) * (timer.end_ns - timer.begin_ns) / 1e6 / steps if steps else 0.0
     return found_ms if found_ms > 0 else None  # something rare has taken all of it

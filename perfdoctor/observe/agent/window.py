@@ -10,8 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from perfdoctor.injection.calls import Hearing
 from perfdoctor.kernel import let_other_threads_go_first
 from perfdoctor.observe.agent.devices import devices
@@ -75,17 +73,16 @@ class WindowTracer:
         for folder in (TRACE, EXECUTABLES):  # of the window before
             shutil.rmtree(self._folder / folder, ignore_errors=True)
         self._memory, self.stacks = MemoryWatch(), StackSampler()
-        process = psutil.Process()
         self.note_surroundings()
         if not self._in_turn(partial(self._profiler.start, self._folder / TRACE)):
             return False
-        start_ns, start_cpu_s = time.time_ns(), cpu_s(process)
+        start_ns, start_cpu_s = time.time_ns(), cpu_s()
         (self._folder / OPENED.format(number)).touch()
         self._threads.begin()
         looks = MemoryLooks(self._memory, self._jax, round(window_s * 1e9))
         with prompt_switches():
             self._sample(looks, start_ns, round(window_s * 1e9), usual=usual, step_ms=step_ms)
-        end_ns, end_cpu_s = time.time_ns(), cpu_s(process)
+        end_ns, end_cpu_s = time.time_ns(), cpu_s()
         self._recording.threads = self._threads.end((end_ns - start_ns) / 1e9)
         (self._folder / CLOSED.format(number)).touch()
         self._write_trace()
@@ -158,10 +155,10 @@ class WindowTracer:
         """Note where it computes, and what memory there is before the window is opened: the trace
         itself takes hundreds of megabytes.
         """
-        process, recording = psutil.Process(), self._recording
+        recording = self._recording
         recording.platform = self._jax.default_backend()
-        recording.rss_bytes, recording.peak_rss_bytes = resident_bytes(process)
-        recording.swapped_bytes = swapped_bytes(process)
+        recording.rss_bytes, recording.peak_rss_bytes = resident_bytes()
+        recording.swapped_bytes = swapped_bytes()
         recording.available_bytes = memory_left_bytes()
 
     def _note_state(self) -> None:

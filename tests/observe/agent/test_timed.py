@@ -9,7 +9,7 @@ import jax
 from msgspec.structs import replace
 
 from perfdoctor.injection.calls import Function
-from perfdoctor.observe.agent.beside import readings
+from perfdoctor.observe.agent.threads import readings
 from perfdoctor.observe.agent.timed import TimedSteps, steps_in
 from perfdoctor.observe.agent.timing import Timed, Timer
 from perfdoctor.schema.calls import StepCalls
