@@ -24,6 +24,11 @@ def key_of(function: Function, anew: Collection[Hashable]) -> Hashable:
     return function.origin if function.origin in anew else function.number
 
 
+def is_same(function: Function, key: Hashable) -> bool:
+    """Whether a function is the one of such a key, or was made anew in its place."""
+    return key in (function.number, function.origin)
+
+
 def jitted_anew(functions: Sequence[Function]) -> frozenset[Hashable]:
     """The origins of functions that are jitted anew in each step; `functions`: call by call."""
     distinct = {each.number: each for each in functions}

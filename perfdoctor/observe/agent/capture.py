@@ -7,7 +7,7 @@ mesh, the precision and the settings are those of the step. What is traced again
 import os
 import threading
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from perfdoctor.injection.calls import OWN_FILES, Function
 from perfdoctor.observe.agent.batches import LaterBatches
+from perfdoctor.observe.agent.callers import is_same
 from perfdoctor.observe.agent.calls import elements_in, is_tracing
 from perfdoctor.observe.agent.form import dynamic
 from perfdoctor.observe.agent.manifest import made_in_code, write_manifest
@@ -221,8 +222,3 @@ class Capturer:
             files[name] = f"{self.prefix}{call.place}-{name}.bin"
             (self.folder / files[name]).write_bytes(content)
         return files
-
-
-def is_same(function: Function, key: Hashable) -> bool:
-    """Whether a call is of the function that was probed, or of one made anew in each step."""
-    return key in (function.number, function.origin)

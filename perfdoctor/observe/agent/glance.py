@@ -12,8 +12,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from perfdoctor.injection.calls import OWN_FILES, Function
+from perfdoctor.observe.agent.callers import is_same
 from perfdoctor.observe.agent.calls import Prober, is_tracing
-from perfdoctor.observe.agent.capture import Capturer, is_same
+from perfdoctor.observe.agent.capture import Capturer
 from perfdoctor.observe.agent.form import kind_of
 from perfdoctor.observe.agent.refusal import Unwanted
 from perfdoctor.observe.agent.roles import Probe, step_of

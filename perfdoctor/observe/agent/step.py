@@ -227,9 +227,10 @@ class StepWatch:
 
     def takes_ms(self) -> float | None:
         """What a step takes now, without what is done now and then; None if none are made."""
-        if self.calls is None:
+        if self.calls is None or self._probe is None:
             return None
-        return usual_ms(self._jax, self.hearing, self._patience, self.calls)
+        ahead = self.calls.runs_ahead
+        return usual_ms(self._jax, self.hearing, self._patience, self._probe, runs_ahead=ahead)
 
     def use_up(self) -> None:
         """Let it go on for as long as it was held up, if others have loaded ahead meanwhile."""

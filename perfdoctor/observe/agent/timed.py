@@ -2,19 +2,19 @@
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from perfdoctor.injection.calls import Hearing
 from perfdoctor.observe.agent.beside import begun_by_python
-from perfdoctor.observe.agent.callers import by_caller, outermost
+from perfdoctor.observe.agent.callers import by_caller, is_same, outermost
 from perfdoctor.observe.agent.compilation import CompilationWatch
 from perfdoctor.observe.agent.patience import Patience
+from perfdoctor.observe.agent.roles import Probe
 from perfdoctor.observe.agent.span import Span, span_of
 from perfdoctor.observe.agent.telling import compiled, compiling_ms, first_times
 from perfdoctor.observe.agent.threads import Reading, readings
 from perfdoctor.observe.agent.timing import Timed, Timer
-from perfdoctor.schema.calls import StepCalls
 from perfdoctor.schema.recording import CompileEvent
 
 TIMED_S = 1.0
@@ -101,9 +101,11 @@ def is_told(timer: Timer, hearing: Hearing, patience: Patience) -> bool:
     return patience.listen(hearing, timer, timer.is_told, TIMING_S, has_begun, waits_long=True)
 
 
-def usual_ms(jax: Any, hearing: Hearing, patience: Patience, known: StepCalls) -> float | None:
-    """What a step, whose calls are `known`, takes in one of several turns, without what is done now
-    and then, which can't be told where the host runs ahead; None if none are made.
+def usual_ms(
+    jax: Any, hearing: Hearing, patience: Patience, probe: Probe, *, runs_ahead: bool
+) -> float | None:
+    """What a step, whose calls are the probe's, takes in one of several turns, without what is done
+    now and then, which can't be told where the host runs ahead; None if none are made.
     """
     timer = Timer(jax, TURN_S, TURN_CALLS)
     if not is_told(timer, hearing, patience):
@@ -111,17 +113,15 @@ def usual_ms(jax: Any, hearing: Hearing, patience: Patience, known: StepCalls) -
     span = span_of(timer.calls, timer.begin_ns, timer.end_ns)
     if span is None:
         return None
-    rare_share = 0.0 if known.runs_ahead else span.rare_ms / span.step_ms
-    steps = steps_in([each for each in timer.calls if each.end_ns <= timer.end_ns], known)
+    rare_share = 0.0 if runs_ahead else span.rare_ms / span.step_ms
+    steps = steps_in([each for each in timer.calls if each.end_ns <= timer.end_ns], probe.keys)
     found_ms = (1 - rare_share) * (timer.end_ns - timer.begin_ns) / 1e6 / steps if steps else 0.0
     return found_ms if found_ms > 0 else None  # something rare has taken all of it
 
 
-def steps_in(calls: Sequence[Timed], known: StepCalls) -> float:
+def steps_in(calls: Sequence[Timed], keys: Sequence[Hashable]) -> float:
     """How many steps the calls are: what repeats in a few of them may be ten steps and a mean over
-    them.
+    them. `keys`: by which the functions of a step's calls are known again.
     """
-    of_step = {call.function for call in known.calls}
-    callers = [outermost(each) for each in by_caller(calls)]
-    made = [call for each in callers[:1] for call in each if call.function.name in of_step]
-    return len(made) / len(known.calls)
+    [busiest, *_] = [*map(outermost, by_caller(calls)), []]
+    return sum(any(is_same(call.function, key) for key in keys) for call in busiest) / len(keys)

@@ -6,14 +6,11 @@ import os
 import threading
 
 import jax
-from msgspec.structs import replace
 
 from perfdoctor.injection.calls import Function
 from perfdoctor.observe.agent.threads import readings
 from perfdoctor.observe.agent.timed import TimedSteps, steps_in
 from perfdoctor.observe.agent.timing import Timed, Timer
-from perfdoctor.schema.calls import StepCalls
-from tests.calls import call_of
 
 PAGES = 300
 
@@ -77,8 +74,20 @@ def test_ten_steps_and_a_mean_over_them_are_ten_steps() -> None:
     step, score = Function(batches), Function(scored)
     made = [*[step] * 10, score] * 3
     calls = [Timed(1, each, 10 * n, 10 * n + 5) for n, each in enumerate(made)]
-    call = call_of(before_ms=0.1, before_cpu_ms=0.1, inside_ms=0.1, inside_cpu_ms=0.1)
-    one = StepCalls(calls=(replace(call, function="batches"),), time_ms=1.0, steps=30)
-    assert steps_in(calls, one) == 30
-    assert steps_in(calls, replace(one, calls=one.calls * 2)) == 15
-    assert steps_in([], one) == 0
+    assert steps_in(calls, [step.number]) == 30
+    assert steps_in(calls, [step.number, step.number]) == 15
+    assert steps_in([], [step.number]) == 0
+
+
+def test_another_function_of_the_same_name_makes_no_steps() -> None:
+    step, evaluation = Function(batches), Function(batches)
+    calls = [
+        Timed(1, each, 10 * n, 10 * n + 5) for n, each in enumerate([step, step, evaluation] * 2)
+    ]
+    assert steps_in(calls, [step.number]) == 4
+
+
+def test_what_is_jitted_anew_in_each_step_makes_steps() -> None:
+    made = [Function(batches) for _ in range(5)]
+    calls = [Timed(1, each, 10 * n, 10 * n + 5) for n, each in enumerate(made)]
+    assert steps_in(calls, [made[0].origin]) == 5
