@@ -77,12 +77,16 @@ def rare_ms(begins: Sequence[int], begin_ns: int, end_ns: int) -> float:
 
     `begins`: of the steps; only where the host does not run ahead do they tell how long each took.
     """
-    lengths = [later - earlier for earlier, later in pairwise(begins)]
-    if len(lengths) < FEWEST_STEPS:
+    if len(begins) <= FEWEST_STEPS:
         return 0.0
-    usual = median(lengths)
-    special = [length for length in lengths if length > OUTLYING * usual]
+    usual_ns = median(later - earlier for earlier, later in pairwise(begins))
+    special = [
+        max(0, min(later, end_ns) - max(earlier, begin_ns))  # it may have begun before
+        for earlier, later in pairwise(begins)
+        if later - earlier > OUTLYING * usual_ns
+    ]
     typical_ns = (end_ns - begin_ns - sum(special)) / max(1, len(begins) - len(special))
+    typical_ns = max(typical_ns, usual_ns / OUTLYING)
     return max(0.0, (end_ns - begin_ns) / len(begins) - typical_ns) / 1e6
 
 

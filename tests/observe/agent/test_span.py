@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from perfdoctor.injection.calls import Function
 from perfdoctor.observe.agent.callers import outermost
-from perfdoctor.observe.agent.span import span_of
+from perfdoctor.observe.agent.span import rare_ms, span_of
 from perfdoctor.observe.agent.timing import Timed
 from tests.observe.agent.test_roles import batches
 
@@ -76,3 +76,21 @@ def test_what_a_step_takes_outside_of_its_calls() -> None:
     span = span_of(calls, 0, 51_000_000)
     assert span is not None
     assert span.between_ms == pytest.approx(0.75 * 50 / 51)
+
+
+def test_what_lies_before_the_time_is_none_of_it() -> None:
+    """The first call has compiled for long, and the time begins when it was computed."""
+    assert rare_ms([0, 500, 501, 502, 503], 499, 509) == 0.0
+
+
+@given(
+    st.lists(st.integers(1, 1000), min_size=2, max_size=20),
+    st.integers(0, 2000),
+    st.integers(1, 2000),
+)
+def test_what_is_done_now_and_then_is_less_than_a_step(
+    lengths: list[int], begin_ns: int, took_ns: int
+) -> None:
+    begins = [sum(lengths[:place]) for place in range(len(lengths))]
+    rare_ns = rare_ms(begins, begin_ns, begin_ns + took_ns) * 1e6
+    assert 0 <= rare_ns < took_ns / len(begins)
