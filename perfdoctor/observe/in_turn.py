@@ -18,7 +18,8 @@ from perfdoctor.schema.recording import Recording
 LONGEST_STEP_MS = 100.0
 """Steps that take longer are not timed in turn: only a few of them would be in one."""
 ANSWER_S = 5.0
-"""Seconds after which a program that was asked is not asked again: it hardly lets the agent run."""
+"""Seconds for which one turn's answer is waited for. A program that takes longer hardly lets the
+agent run, or has called its step seconds ahead: it is not asked again."""
 POLL_S = 0.01
 """Seconds between two looks at whether the program has answered."""
 

@@ -1,5 +1,6 @@
 """Programs that still run, and are timed in turn with something else."""
 
+import math
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ import psutil
 import pytest
 from msgspec.structs import replace
 
+from perfdoctor.observe import in_turn
 from perfdoctor.observe.in_turn import LONGEST_STEP_MS, Running, takes_turns
 from perfdoctor.protocol import TIMED, TURN
 from perfdoctor.schema.calls import StepCalls
@@ -48,6 +50,16 @@ def test_the_program_is_asked_turn_by_turn(child: psutil.Popen, tmp_path: Path) 
 def test_nobody_is_waited_for_longer_than_there_is_time(tmp_path: Path) -> None:
     with psutil.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as silent:
         assert Running(silent, tmp_path, time.monotonic()).step_ms() is None
+        silent.kill()
+
+
+def test_an_answer_that_comes_too_late_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(in_turn, "ANSWER_S", 0.0)
+    with psutil.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as silent:
+        assert Running(silent, tmp_path, math.inf).step_ms() is None
+        assert silent.poll() is None
         silent.kill()
 
 

@@ -1,8 +1,9 @@
 """What the kernel tells of processes, read without letting go of Python's lock.
 
-Python lets go of it for each file that is opened, read or closed, and gets it back when the program
-lets go of it: at once, or after a collection of 50 ms. In such a program, two readings of the files
-of twenty threads took 7 s (CPython 3.11); with the lock held, they take some milliseconds in any.
+Python lets go of its lock whenever a file is opened, read or closed, and waits for it again until
+the program lets go of it: hardly at all, or for a collection of 50 ms. In such a program it took 3
+to 7 s to read the files of twenty threads (CPython 3.11). With the lock held, it took half a
+millisecond for 17 threads; and none of the files that are read here makes its reader wait.
 """
 
 import ctypes
@@ -11,8 +12,8 @@ import sys
 
 import psutil
 
-_FIRST_BYTES = 16_384
-"""Most files of a process have fewer."""
+_READ_BYTES = 16_384
+"""Bytes that are read at once; most files of a process have fewer."""
 
 
 def text(file: str) -> str:
@@ -26,15 +27,19 @@ def files(pattern: str) -> list[str]:
 
 
 def family() -> list[int]:
-    """This process and its descendants."""
-    own = os.getpid()
-    if not files(f"/proc/{own}/task/*/children"):  # no Linux, or without CONFIG_PROC_CHILDREN
-        return [own, *(child.pid for child in psutil.Process().children(recursive=True))]
-    found = [own]
+    """This process and its descendants; as proc(5) says, one may lack if another ends just then."""
+    found = [os.getpid()]
+    if not children_of(found[0]):  # no Linux, or without CONFIG_PROC_CHILDREN
+        return found + [child.pid for child in psutil.Process().children(recursive=True)]
     for pid in found:  # it grows meanwhile
-        for task in files(f"/proc/{pid}/task/*/children"):
-            found += map(int, text(task).split())
+        for of_a_thread in children_of(pid):
+            found += map(int, text(of_a_thread).split())
     return found
+
+
+def children_of(pid: int) -> list[str]:
+    """The files in which the kernel lists the children of a process, one for each thread."""
+    return files(f"/proc/{pid}/task/*/children")
 
 
 class _Found(ctypes.Structure):
@@ -61,9 +66,9 @@ class _Held:
         number = self._libc.open(os.fsencode(file), os.O_RDONLY | os.O_CLOEXEC)
         if number < 0:
             return ""
-        parts, room = [], ctypes.create_string_buffer(_FIRST_BYTES)
+        parts, room = [], ctypes.create_string_buffer(_READ_BYTES)
         try:
-            while (count := self._libc.read(number, room, _FIRST_BYTES)) > 0:
+            while (count := self._libc.read(number, room, _READ_BYTES)) > 0:
                 parts.append(room.raw[:count])
         finally:
             self._libc.close(number)

@@ -86,7 +86,7 @@ def rare_ms(begins: Sequence[int], begin_ns: int, end_ns: int) -> float:
         if later - earlier > OUTLYING * usual_ns
     ]
     typical_ns = (end_ns - begin_ns - sum(special)) / max(1, len(begins) - len(special))
-    typical_ns = max(typical_ns, usual_ns / OUTLYING)
+    typical_ns = max(typical_ns, usual_ns / OUTLYING)  # calls made ahead do not tell it
     return max(0.0, (end_ns - begin_ns) / len(begins) - typical_ns) / 1e6
 
 

@@ -123,5 +123,6 @@ def steps_in(calls: Sequence[Timed], keys: Sequence[Hashable]) -> float:
     """How many steps the calls are: what repeats in a few of them may be ten steps and a mean over
     them. `keys`: by which the functions of a step's calls are known again.
     """
-    [busiest, *_] = [*map(outermost, by_caller(calls)), []]
-    return sum(any(is_same(call.function, key) for key in keys) for call in busiest) / len(keys)
+    callers = by_caller(calls)
+    made = outermost(callers[0]) if callers else []
+    return sum(any(is_same(call.function, key) for key in keys) for call in made) / len(keys)
