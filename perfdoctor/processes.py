@@ -16,6 +16,8 @@ from typing import IO, Self
 
 import psutil
 
+from perfdoctor import shared_memory
+
 GRACE_S = 3.0
 """How long a child may take to leave by itself (grain's workers release shared memory then)."""
 OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "MemoryError", "Out of memory", "out of memory")
@@ -34,6 +36,7 @@ class ProcessGroups:
     """
 
     def __init__(self) -> None:
+        self._began_s = time.time()
         self._children: list[psutil.Popen] = []
         self._folders: list[Path] = []
         self._busy = 0
@@ -124,15 +127,19 @@ class ProcessGroups:
         """End children with all their descendants: asked first, killed after `grace_s`."""
         with self._uninterrupted():
             everyone = [process for child in children for process in tree(child)]
+            shared = shared_memory.opened_by(everyone)
             for child in children:
                 resume(child)
                 with suppress(psutil.Error):
                     child.terminate()
             psutil.wait_procs(children, timeout=grace_s)
             trackers = [process for process in everyone if is_resource_tracker(process)]
-            kill([process for process in everyone if process not in trackers])
+            others = [process for process in everyone if process not in trackers]
+            send(signal.SIGSTOP, others)
+            shared |= shared_memory.opened_by(others)
+            send(signal.SIGKILL, others)
             psutil.wait_procs(trackers, timeout=grace_s)
-            kill(trackers)
+            send(signal.SIGKILL, trackers)
             for child in children:
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(child.pid, signal.SIGKILL)
@@ -142,13 +149,14 @@ class ProcessGroups:
                         with suppress(OSError):
                             stream.close()
                 self._children.remove(child)
+            shared_memory.remove(shared, self._began_s)
 
 
-def kill(processes: Sequence[psutil.Process]) -> None:
-    """SIGKILL to those that still live."""
+def send(number: signal.Signals, processes: Sequence[psutil.Process]) -> None:
+    """A signal to those that still live."""
     for process in processes:
         with suppress(psutil.Error):
-            process.kill()
+            process.send_signal(number)
 
 
 def is_resource_tracker(process: psutil.Process) -> bool:
@@ -198,9 +206,7 @@ def suspend(child: psutil.Process) -> int:
     with suppress(psutil.Error):
         child.suspend()
     instant_ns = time.monotonic_ns()
-    for process in tree(child)[1:]:
-        with suppress(psutil.Error):
-            process.suspend()
+    send(signal.SIGSTOP, tree(child)[1:])
     return instant_ns
 
 
