@@ -92,3 +92,14 @@ def bounds_of(value: Any) -> tuple[int, int]:
         return 0, 1
     some = numpy.asarray(value.reshape(-1)[:1_000_000])
     return int(some.min()), int(some.max()) + 1
+
+
+def elements_in(leaves: list[Any]) -> int:
+    """All elements of some arrays and numbers."""
+    return sum(getattr(leaf, "size", 1) for leaf in leaves)
+
+
+def is_ready(reference: Any) -> bool:
+    """Whether an array is computed, or gone."""
+    array = reference() if reference is not None else None
+    return array is None or array.is_deleted() or bool(array.is_ready())

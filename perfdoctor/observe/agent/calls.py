@@ -20,11 +20,14 @@ from perfdoctor.observe.agent.arrays import (
     checksum,
     contents,
     contents_on_device,
+    elements_in,
+    is_ready,
     shape_of,
 )
 from perfdoctor.observe.agent.compilation import callers
 from perfdoctor.observe.agent.form import Form, dynamic, form_of
 from perfdoctor.observe.agent.settings import Value, settings
+from perfdoctor.observe.agent.shapes import Shapes
 from perfdoctor.schema.recording import Frame
 
 OWN_FILES.add(__file__)
@@ -97,6 +100,7 @@ class Prober:
     failure: str | None = None
 
     def __post_init__(self) -> None:
+        self.shapes = Shapes(self.jax)
         self._known: dict[int, tuple[Any, Token]] = {}
         self._alike: dict[Hashable, deque[tuple[Any, int]]] = {}
         self._last: dict[int, Any] = {}
@@ -113,6 +117,7 @@ class Prober:
                 thread, ready = threading.get_ident(), None
                 if thread not in self._last or self._last[thread] is not None:
                     ready = is_ready(self._last.get(thread))
+                self.shapes.note(function, args, kwargs)
                 leaves = self._leaves(function, args, kwargs)
                 inputs = tuple(self._token(leaf, may_share=True) for leaf in leaves)
                 size = elements_in(leaves)
@@ -228,17 +233,6 @@ class Prober:
         number = next(self._numbers)
         alike.append((reference, number))
         return number
-
-
-def elements_in(leaves: list[Any]) -> int:
-    """All elements of some arrays and numbers."""
-    return sum(getattr(leaf, "size", 1) for leaf in leaves)
-
-
-def is_ready(reference: Any) -> bool:
-    """Whether an array is computed, or gone."""
-    array = reference() if reference is not None else None
-    return array is None or array.is_deleted() or bool(array.is_ready())
 
 
 def is_tracing() -> bool:

@@ -16,9 +16,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from perfdoctor.injection.calls import OWN_FILES, Function
+from perfdoctor.observe.agent.arrays import elements_in
 from perfdoctor.observe.agent.batches import LaterBatches
 from perfdoctor.observe.agent.callers import is_same
-from perfdoctor.observe.agent.calls import elements_in, is_tracing
+from perfdoctor.observe.agent.calls import is_tracing
 from perfdoctor.observe.agent.form import dynamic
 from perfdoctor.observe.agent.manifest import made_in_code, write_manifest
 from perfdoctor.observe.agent.refusal import Unwanted, reason
@@ -58,6 +59,8 @@ class Capturer:
     is whole."""
     reuses_memory: bool = True
     """See `Capture`."""
+    takes_any: bool = False
+    """Whether any step will do, since no other one comes."""
     done: threading.Event = field(default_factory=threading.Event)
     failure: str | None = None
     capture: Capture | None = None
@@ -156,6 +159,8 @@ class Capturer:
         self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> bool:
         """Whether a step's first call does not stand for all, and one that does may come."""
+        if self.takes_any:
+            return False
         leaves = self.jax.tree_util.tree_leaves(dynamic(function, args, kwargs))
         is_unusual = elements_in(leaves) not in self.probe.usual_size
         is_unusual &= self._unusual < UNUSUAL and time.monotonic() - self._began_s < UNUSUAL_S

@@ -120,6 +120,12 @@ def of_native_threads(wanted: Mapping[int, int]) -> int:
     return sum(each for n, each in wanted.items() if n not in known)
 
 
+def busiest_of(workers: Sequence[Worker]) -> str:
+    """The name of the one that takes the most of the processor; empty if there are none."""
+    busiest = max(workers, key=lambda each: each.cpu_ms, default=None)
+    return name_of(busiest) if busiest is not None else ""
+
+
 def name_of(worker: Worker) -> str:
     """A thread's, as Python knows it; a process's command, and its number."""
     if worker.thread is not None:

@@ -18,18 +18,22 @@ from perfdoctor.observe.agent.compilation import CompilationWatch
 from perfdoctor.observe.agent.garbage import GarbageWatch
 from perfdoctor.observe.agent.glance import Glance
 from perfdoctor.observe.agent.hold import let_compute
+from perfdoctor.observe.agent.made_up import save_made_up
 from perfdoctor.observe.agent.patience import Patience
 from perfdoctor.observe.agent.roles import Probe, step_of
 from perfdoctor.observe.agent.settings import Value, in_context, settings
+from perfdoctor.observe.agent.shapes import Shapes
 from perfdoctor.observe.agent.silence import Context
 from perfdoctor.observe.agent.span import Span
-from perfdoctor.observe.agent.standstill import at_standstill, is_worthwhile, name_of
+from perfdoctor.observe.agent.standstill import at_standstill, busiest_of, is_worthwhile
 from perfdoctor.observe.agent.telling import made_by, reuses_memory, step_calls
 from perfdoctor.observe.agent.timed import TIMED_S, timed_once, timed_steps, usual_ms
 from perfdoctor.observe.agent.timing import FEWEST_TIMED, Timer
 from perfdoctor.schema.calls import StepCalls
 from perfdoctor.schema.capture import MANIFEST
 
+Settings = Mapping[str, Any]
+Deafness = Callable[[], Context]
 PROBING_S, CAPTURING_S = 7.0, 30.0
 """Seconds that probing and saving may take at most: programs whose steps take long are waited
 for."""
@@ -65,6 +69,7 @@ class StepWatch:
         self._patience = Patience(ended, compilation, meanwhile)
         self._glance: Glance | None = None
         self._probe: Probe | None = None
+        self._shapes: Shapes | None = None
         self._capturer: Capturer | None = None
         """What has captured a step that is not yet written."""
         self._workers: tuple[Worker, ...] = ()
@@ -122,7 +127,8 @@ class StepWatch:
     ) -> None:
         """Keep what was seen."""
         (span, probe), self.failure = told, None
-        self.step_ms, self._probe, self._workers = span.step_ms, probe, beside.workers
+        self.step_ms, self._workers = span.step_ms, beside.workers
+        self._probe, self._shapes = probe, prober.shapes
         self.calls = step_calls(
             timer, prober, told, beside, compilations, self._garbage, self._compilation
         )
@@ -138,30 +144,23 @@ class StepWatch:
             self._glance = self.hearing.hear = Glance(self._jax, self._compilation.calls)
         self._glance.timer.look()
 
-    def conclude(
-        self,
-        folder: Path | None,
-        made: Mapping[str, Any],
-        deaf: Callable[[], Context] = nullcontext,
-    ) -> None:
-        """Of a program that has ended too early for more, tell what was seen at a glance; and save
-        its step in `folder`, with values that are made up, if it is not there.
+    def conclude(self, folder: Path | None, made: Settings, deaf: Deafness = nullcontext) -> None:
+        """Of a program that has ended too early for more, tell what was seen, at a glance at least;
+        and save its step in `folder`, with values that are made up, if it is not there.
         """
         self.hearing.hear = None
-        told = self._glance.told() if self._glance is not None else None
-        if self._glance is None or told is None:
+        if self._glance and self._probe is None and (told := self._glance.told()) is not None:
+            if self.calls is None:
+                self._tell(self._glance.timer, self._glance.prober, told, Beside(), 0.0)
+            self._probe, self._shapes = told[1], self._glance.prober.shapes
+        if folder is None or self._probe is None or self._shapes is None:
             return
-        if self.calls is None:
-            self._tell(self._glance.timer, self._glance.prober, told, Beside(), 0.0)
-        if folder is not None and not (folder / MANIFEST).exists():
-            self._probe = told[1]
-            self._capturer = self._capturer_of(folder, made, deaf)
-            self._glance.capture(self._capturer, self._probe)
+        if not (folder / MANIFEST).exists():
+            self._capturer = self._capturer_of(folder, made, deaf, takes_any=True)
+            save_made_up(self._capturer, self._shapes, self._probe)
             self.keep()
 
-    def capture(
-        self, folder: Path, made: Mapping[str, Any], deaf: Callable[[], Context] = nullcontext
-    ) -> None:
+    def capture(self, folder: Path, made: Settings, deaf: Deafness = nullcontext) -> None:
         """Save a step in `folder`. `made`: JAX's settings; `deaf`: in which nobody else listens to
         what jax does.
         """
@@ -178,7 +177,7 @@ class StepWatch:
             self.keep()
 
     def _capturer_of(
-        self, folder: Path, made: Mapping[str, Any], deaf: Callable[[], Context]
+        self, folder: Path, made: Settings, deaf: Deafness, *, takes_any: bool = False
     ) -> Capturer:
         assert self._probe is not None
         self._attempts += 1
@@ -192,6 +191,7 @@ class StepWatch:
             deaf,
             prefix=f"{self._attempts}-",
             reuses_memory=self._reuses_memory,
+            takes_any=takes_any,
         )
 
     def stand_still(self) -> None:
@@ -201,9 +201,7 @@ class StepWatch:
         who, step_ms, begin = self._workers, self.calls.time_ms, time.monotonic()
         found = at_standstill(self._jax, self.hearing, self._patience.wait_for, who, step_ms)
         self._held_s += time.monotonic() - begin
-        busiest = max(who, key=lambda each: each.cpu_ms, default=None)
-        name = name_of(busiest) if busiest is not None else ""
-        self.calls = replace(self.calls, restless=found, busiest_beside=name)
+        self.calls = replace(self.calls, restless=found, busiest_beside=busiest_of(who))
 
     def look_again(self) -> None:
         """Time the steps once more; look at them anew if they take less by now, for then others had

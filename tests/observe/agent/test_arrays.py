@@ -1,5 +1,6 @@
 """The values of arrays, and where they lie."""
 
+import weakref
 from typing import Any
 
 import jax.numpy as jnp
@@ -8,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as some
 
-from perfdoctor.observe.agent.arrays import SAMPLED_BYTES, address, bounds_of, contents, raw_bytes
+from perfdoctor.observe.agent.arrays import (
+    SAMPLED_BYTES,
+    address,
+    bounds_of,
+    contents,
+    is_ready,
+    raw_bytes,
+)
 
 ARRAYS = some.arrays(
     dtype=st.sampled_from([np.float32, np.int8, np.bool_, np.complex64]),
@@ -56,3 +64,22 @@ def test_bounds_and_bytes() -> None:
     array = np.arange(6, dtype=np.int16).reshape(2, 3)
     assert raw_bytes(array.T) == np.ascontiguousarray(array.T).tobytes()
     assert bytes(raw_bytes(jnp.ones(2, jnp.bfloat16))) == b"\x80\x3f\x80\x3f"
+
+
+class Pending:
+    """An array that is not computed yet."""
+
+    def is_ready(self) -> bool:
+        return False
+
+    def is_deleted(self) -> bool:
+        return False
+
+
+def test_what_is_not_computed_is_not_ready_and_what_is_gone_is() -> None:
+    pending, gone = Pending(), Pending()
+    reference = weakref.ref(gone)
+    del gone
+    assert not is_ready(weakref.ref(pending))
+    assert is_ready(reference)
+    assert is_ready(None)

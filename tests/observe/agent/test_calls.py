@@ -14,7 +14,6 @@ from perfdoctor.observe.agent.calls import (
     MOST_PROBED,
     PROBED,
     Prober,
-    is_ready,
     is_tracing,
 )
 from tests.observe.agent.heard import makers, probed
@@ -148,25 +147,6 @@ def test_whether_the_last_results_were_computed_is_told() -> None:
             yield
 
     assert all(call.ready for call in probed(program)[0].calls)
-
-
-class Pending:
-    """An array that is not computed yet."""
-
-    def is_ready(self) -> bool:
-        return False
-
-    def is_deleted(self) -> bool:
-        return False
-
-
-def test_what_is_not_computed_is_not_ready_and_what_is_gone_is() -> None:
-    pending, gone = Pending(), Pending()
-    reference = weakref.ref(gone)
-    del gone
-    assert not is_ready(weakref.ref(pending))
-    assert is_ready(reference)
-    assert is_ready(None)
 
 
 @pytest.mark.parametrize("threads", [2, 4])

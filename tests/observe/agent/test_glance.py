@@ -1,6 +1,7 @@
 """A first look at the calls of programs that are over before they are steady."""
 
 import math
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from perfdoctor.observe.agent import calls, timing
-from perfdoctor.observe.agent import glance as module
+from perfdoctor.observe.agent import calls, made_up, timing
 from perfdoctor.observe.agent.capture import Capturer
 from perfdoctor.observe.agent.glance import Glance
+from perfdoctor.observe.agent.made_up import save_made_up
 from perfdoctor.observe.agent.refusal import Unwanted
+from perfdoctor.observe.agent.shapes import Shapes
 from perfdoctor.schema.capture import AS_IT_IS, Capture
 from tests.observe.agent.heard import Program, makers
 from tests.observe.agent.test_capture import run, value
@@ -62,7 +64,7 @@ def saved(found: Glance, folder: Path) -> Capture:
     told = found.told()
     assert told is not None
     capturer = Capturer(jax, told[1], folder, {}, {})
-    found.capture(capturer, told[1])
+    save_made_up(capturer, found.prober.shapes, told[1])
     capturer.finish()
     assert capturer.capture is not None, capturer.failure
     return capturer.capture
@@ -95,6 +97,24 @@ def test_its_step_is_saved_with_values_that_are_made_up(tmp_path: Path) -> None:
     assert run(tmp_path, call.programs[AS_IT_IS], *values, 0.5)[0].shape == (8,)
 
 
+def varying(made: Any) -> Any:
+    """Each batch has another length."""
+    jitted, p = made.jit(lambda p, x: p + x.mean()), jnp.zeros(8)
+    for number in range(1000):
+        p = jax.block_until_ready(jitted(p, np.ones(4 + 7 * (number % 5), np.float32)))
+        yield
+
+
+def test_any_step_will_do_where_no_other_one_comes(tmp_path: Path) -> None:
+    found = glanced(varying)
+    told = found.told()
+    assert told is not None
+    never = replace(told[1], usual_size=range(0))
+    capturer = Capturer(jax, never, tmp_path, {}, {}, takes_any=True)
+    save_made_up(capturer, found.prober.shapes, never)
+    assert capturer.capture is not None and capturer.failure is None
+
+
 def test_too_few_steps_tell_nothing() -> None:
     assert glanced(playing, 40).told() is None
 
@@ -102,7 +122,7 @@ def test_too_few_steps_tell_nothing() -> None:
 def test_what_takes_too_much_memory_is_not_made_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "room_bytes", lambda _: 10)
+    monkeypatch.setattr(made_up, "room_bytes", lambda _: 10)
     with pytest.raises(Unwanted, match="too much memory"):
         saved(glanced(playing), tmp_path)
 
@@ -111,9 +131,9 @@ def test_what_fails_is_no_matter_of_the_program(monkeypatch: pytest.MonkeyPatch)
     def fails(*_: Any) -> Any:
         raise ValueError
 
-    monkeypatch.setattr(Glance, "_look", fails)
+    monkeypatch.setattr(Shapes, "_shape_of", fails)
     found = glanced(playing)
     told = found.told()
     assert told is not None
     with pytest.raises(Unwanted, match="could not be seen"):
-        found.capture(Capturer(jax, told[1], Path(), {}, {}), told[1])
+        save_made_up(Capturer(jax, told[1], Path(), {}, {}), found.prober.shapes, told[1])

@@ -300,6 +300,21 @@ def test_a_step_that_is_not_called_again_is_not_saved(
     assert not (tmp_path / MANIFEST).exists()
 
 
+def test_a_step_that_is_not_called_again_is_saved_at_the_end_with_other_values(
+    quick: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step, "CAPTURING_S", 0.05)
+    watch, made = watching()
+    with training(steps_of(made)):
+        watch.look()
+    watch.capture(tmp_path, {})
+    watch.conclude(tmp_path, {})
+    assert watch.failure is None
+    capture = msgspec.json.decode((tmp_path / MANIFEST).read_bytes(), type=Capture)
+    assert capture.made == ("p", "x")
+    assert [leaf.role for leaf in capture.calls[0].leaves] == ["state", "new"]
+
+
 def test_why_a_step_was_not_saved_is_told(
     quick: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
