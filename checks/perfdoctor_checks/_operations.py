@@ -52,7 +52,15 @@ def saved_by_fusion_ms(steps: Steps) -> float:
 
 
 def as_a_whole(observation: Observation) -> Change:
-    """The function that dispatches its operations as one program, beside what others compute."""
+    """The function that dispatches its operations as one program, beside what others compute. Where
+    none was saved, but the jitted function that they surround was: that one without all that the
+    host does around it but loading, which is a bound. It says nothing of what the device computes
+    in these operations, which has to be little then.
+    """
+    steps, eager = observation.steps, observation.eager
+    is_saved = eager is not None and eager.is_saved
+    if not is_saved and steps is not None and unfused(steps) < SLIGHT:
+        return Change(step={"handling": 0}, is_bound=True)
     others = share_of_others(observation)
     step: dict[str, Scalar] = {"jitted": "whole"}
     if others >= LEAST_SHARE:
