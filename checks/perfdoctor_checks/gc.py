@@ -53,6 +53,8 @@ ID = "gc"
 NEEDS = ("garbage", "steps|iterations")
 QUANTILE = 1.64
 """The one-sided 95 % quantile of the normal distribution."""
+OLDEST = 2
+"""The generation that only full collections visit."""
 LEFT_OVER = Fix(
     summary="make fewer objects in the training loop, or collect more rarely",
     how="gc.set_threshold(100_000, 50, 100)  # once, before the training loop",
@@ -100,7 +102,7 @@ def surely(garbage: Garbage) -> float:
 def summary(garbage: Garbage, steps: Steps) -> str:
     """How often, how long, from where."""
     worst = garbage.collections[0]
-    kind = "full collection" if worst.generation == 2 else "collection"
+    kind = "full collection" if worst.generation == OLDEST else "collection"
     by = "from gc.collect() at" if worst.explicit else "begun in"
     every = garbage.window_s * 1e3 / (steps.slowed * steps.time_ms) / worst.count
     objects = f"{garbage.live_objects:,}".replace(",", "\N{NO-BREAK SPACE}")
@@ -153,16 +155,25 @@ def fixes(observation: Observation) -> list[Fix]:
 
 
 def fix_of_script(garbage: Garbage) -> Fix:
-    """What the script asks for is left out; what Python does by itself is made small."""
+    """What the script asks for is left out; what Python does by itself is made small: full ones
+    visit little then, those of young objects take what they took.
+    """
     worst = garbage.collections[0]
     if worst.explicit:
+        left_ms = sum(each.total_ms for each in garbage.collections if not each.explicit)
         return Fix(
             summary="leave out gc.collect(): arrays that no cycle holds are freed without it",
             how=f"remove gc.collect() at {shorten(worst.place)}",
-            change=Change(gc_skip_collect=True, step={"collecting": 0}),
+            change=Change(gc_skip_collect=True, step={"collecting": share(garbage, left_ms)}),
         )
+    left_ms = sum(each.total_ms for each in garbage.collections if each.generation < OLDEST)
     return Fix(
         summary="take what lives after set-up out of later collections",
         how="import gc; gc.collect(); gc.freeze()  # once, before the training loop",
-        change=Change(gc_freeze=True, step={"collecting": 0}),
+        change=Change(gc_freeze=True, step={"collecting": share(garbage, left_ms)}),
     )
+
+
+def share(garbage: Garbage, left_ms: float) -> float:
+    """Of the time in collections."""
+    return round(left_ms / sum(each.total_ms for each in garbage.collections), 3)

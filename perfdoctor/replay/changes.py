@@ -16,7 +16,8 @@ def changed(host: Host, change: dict[str, Scalar]) -> Conditions:
         elif name == "waits":
             conditions = waiting_less(conditions, host.reading_ms, float(value or 0.0))
         elif name == "collecting":
-            conditions = less_work(conditions, host.collecting_ms)
+            spared = 1 - float(value or 0.0)
+            conditions = less_work(conditions, spared * host.collecting_ms)
         elif name == "handling":
             conditions = only(conditions, host.loading_share)
         elif name == "restless":
@@ -39,7 +40,7 @@ def rare_ms(host: Host, change: dict[str, Scalar]) -> float:
     """What is left of what is done now and then: collections are the most of it, if it is that, and
     nothing is compiled but once.
     """
-    spared_ms = host.rarely_collecting_ms if "collecting" in change else 0.0
+    spared_ms = (1 - float(change.get("collecting", 1.0) or 0.0)) * host.rarely_collecting_ms
     spared_ms += host.compiling_ms if "compiled" in change else 0.0
     return max(0.0, host.rare_ms - spared_ms)
 

@@ -3,8 +3,10 @@ import re
 import pytest
 from msgspec.structs import replace
 
+from perfdoctor import needed
 from perfdoctor.schema.fix import Change
 from perfdoctor.schema.observation import Observation
+from perfdoctor.schema.run import Collection
 from perfdoctor.schema.workload import Process
 from perfdoctor_checks import gc
 from tests.checks.soundness import assert_sound
@@ -126,3 +128,18 @@ def test_a_script_that_python_collects_in_is_told_to_freeze() -> None:
     assert_sound(outcome, script)
     assert "gc.freeze()" in outcome.fixes[0].how
     assert outcome.fixes[0].change == Change(gc_freeze=True, step={"collecting": 0})
+
+
+def test_collections_of_young_objects_are_left_and_so_are_those_that_nobody_asks_for() -> None:
+    seen = of_a_script(explicit=False)
+    assert seen.garbage is not None
+    full = replace(seen.garbage.collections[0], total_ms=900.0)
+    young = replace(full, total_ms=100.0, generation=1)
+
+    def change(*collections: Collection) -> Change:
+        garbage = replace(needed(seen.garbage), collections=collections)
+        return needed(gc.check(replace(seen, garbage=garbage)).fixes[0].change)
+
+    assert change(full, young) == Change(gc_freeze=True, step={"collecting": 0.1})
+    asked = replace(full, explicit=True)
+    assert change(asked, young) == Change(gc_skip_collect=True, step={"collecting": 0.1})

@@ -88,11 +88,23 @@ def test_leaves_a_setting_to_the_check_of_debug_flags() -> None:
 
 
 def test_advice_for_a_script_is_a_decorator() -> None:
-    seen = dispatching(300, other_places=())
+    seen = dispatching(300, other_places=(), work_ms={"add": 1.0})
     outcome = missing_jit.check(seen)
     assert_sound(outcome, seen)
     assert outcome.fixes[0].change == Change(step={"jitted": "whole"})
     assert "@jax.jit" in outcome.fixes[0].how
+
+
+def test_what_operations_around_a_jitted_step_cost_is_measured_as_a_bound() -> None:
+    seen = dispatching(300, other_places=(), work_ms={"dynamic_slice": 0.05})
+    outcome = missing_jit.check(seen)
+    assert_sound(outcome, seen)
+    assert outcome.fixes[0].change == Change(step={"handling": 0}, is_bound=True)
+    saved = Eager(
+        function="step", file="/src/train.py", line=7, call_ms=9.0, share=0.9, is_saved=True
+    )
+    whole = missing_jit.check(replace(seen, eager=saved)).fixes[0].change
+    assert whole is not None and whole.step["jitted"] == "whole"
 
 
 def test_a_function_that_was_seen_to_dispatch_is_named_and_tried() -> None:

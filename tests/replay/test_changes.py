@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfdoctor.replay.changes import changed, less_work, loading_elsewhere
+from perfdoctor.replay.changes import changed, less_work, loading_elsewhere, rare_ms
 from perfdoctor.replay.conditions import Host
 from perfdoctor.schema.capture import Conditions
 from perfdoctor.schema.fix import Scalar
@@ -75,6 +75,10 @@ def test_a_host_that_only_loads_does_nothing_else_and_sleeps_for_nothing_else() 
 
 def test_without_collections_so_much_less_is_done() -> None:
     assert changed(HOST, {"collecting": 0}).work_ms == pytest.approx(4.0)
+    assert changed(HOST, {"collecting": 0.25}).work_ms == pytest.approx(5.0)
+    rarely = replace(HOST, rare_ms=3.0, rarely_collecting_ms=2.0)
+    assert rare_ms(rarely, {"collecting": 0.25}) == pytest.approx(1.5)
+    assert rare_ms(rarely, {}) == pytest.approx(3.0)
 
 
 def test_no_more_is_saved_than_there_is() -> None:

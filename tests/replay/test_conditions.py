@@ -186,7 +186,7 @@ def test_what_is_collected_now_and_then_is_work_of_a_host_that_runs_ahead() -> N
     by_itself = Replayed(steps=1, wall_s=0.004)
     host = host_of(observed(call(0.2, 0.2), collecting_ms=24.0), steps(), by_itself, AS_IT_IS)
     assert host.as_observed.spin_ms == pytest.approx((24.0,))
-    assert changed(host, {"collecting": "never"}).spin_ms == pytest.approx((0.0,))
+    assert changed(host, {"collecting": 0}).spin_ms == pytest.approx((0.0,))
     each = host_of(observed(call(5.0, 5.0), collecting_ms=4.0), steps(), by_itself, AS_IT_IS)
     assert each.as_observed.spin_ms == (5.0,)
 

@@ -31,6 +31,8 @@ class Beside:
     """How long the thread that makes the steps was ready to run, and had no core."""
     threads_cpu_ms: float = 0.0
     """Processor time of the other Python threads."""
+    collecting_ms: float = 0.0
+    """For how long they collected garbage."""
     children_cpu_ms: float = 0.0
     """Processor time of other processes of the program."""
     workers: tuple[Worker, ...] = ()

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from perfdoctor.injection.calls import Hearing, wrap_makers
-from perfdoctor.observe.agent.beside import Beside, Worker, work_beside
+from perfdoctor.observe.agent.beside import Beside, Worker
 from perfdoctor.observe.agent.calls import Prober
 from perfdoctor.observe.agent.capture import Capturer
 from perfdoctor.observe.agent.compilation import CompilationWatch
@@ -111,8 +111,7 @@ class StepWatch:
             self._give_up(prober.failure or "no sequence of jitted calls repeats")
             return
         steps = timed.lasts_ms / told[0].step_ms
-        callers = {each.thread for each in timer.calls}
-        beside = work_beside(timed.before, timed.after, told[1].thread, callers, steps)
+        beside = timed.beside(told[0].step_ms, told[1].thread, self._garbage.events)
         compilations = timed.compilations(self._compilation.events) / steps
         self._reuses_memory = reuses_memory(timed.faults / steps, told[0].step_ms, os.environ)
         self._tell(timer, prober, told, beside, compilations)

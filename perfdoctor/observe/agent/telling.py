@@ -42,7 +42,6 @@ def step_calls(
     events = compilation.events
     first_ms = compiling_ms(first_times(events, *timed_ns), *timed_ns) / span.steps
     once_ms = min(first_ms, span.rare_ms)
-    beside_it = [each for each in garbage.events if each.thread != probe.thread]
     return StepCalls(
         calls=probe.calls,
         time_ms=span.step_ms - once_ms,
@@ -55,7 +54,7 @@ def step_calls(
         rare_ms=span.rare_ms - once_ms,
         between_ms=span.between_ms,
         collecting_ms=collecting_ms(garbage.events, *timed_ns) / span.steps,
-        collecting_beside_ms=collecting_ms(beside_it, *timed_ns) / span.steps,
+        collecting_beside_ms=beside.collecting_ms,
         compiling_ms=max(0.0, compiling_ms(events, *timed_ns) / span.steps - first_ms),
         compilations=compilations,
         delayed_ms=beside.delayed_ms,

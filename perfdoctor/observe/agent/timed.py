@@ -3,19 +3,20 @@
 import os
 import time
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from perfdoctor.injection.calls import Hearing
-from perfdoctor.observe.agent.beside import begun_by_python
+from perfdoctor.observe.agent.beside import Beside, begun_by_python, work_beside
 from perfdoctor.observe.agent.callers import by_caller, is_same, outermost
 from perfdoctor.observe.agent.compilation import CompilationWatch
 from perfdoctor.observe.agent.patience import Patience
 from perfdoctor.observe.agent.roles import Probe
 from perfdoctor.observe.agent.span import Span, span_of
-from perfdoctor.observe.agent.telling import compiled, compiling_ms, first_times
+from perfdoctor.observe.agent.telling import collecting_ms, compiled, compiling_ms, first_times
 from perfdoctor.observe.agent.threads import Reading, readings
 from perfdoctor.observe.agent.timing import Timed, Timer
-from perfdoctor.schema.recording import CompileEvent
+from perfdoctor.schema.recording import CollectionEvent, CompileEvent
 
 TIMED_S = 1.0
 """Seconds for which steps are timed."""
@@ -59,6 +60,16 @@ class TimedSteps(NamedTuple):
             return 0
         before, after = self.before[own].faults, self.after[own].faults
         return sum(count - before.get(n, 0) for n, count in after.items() if n not in python)
+
+    def beside(self, step_ms: float, caller: int, events: Sequence[CollectionEvent]) -> Beside:
+        """What others do in a step of so long, whose calls one thread makes. `events`: collections,
+        of which those are counted that lie within the readings, as the processor time does.
+        """
+        steps, callers = self.lasts_ms / step_ms, {each.thread for each in self.timer.calls}
+        found = work_beside(self.before, self.after, caller, callers, steps)
+        others = [each for each in events if each.thread != caller]
+        collected_ms = collecting_ms(others, self.begin_ns, self.end_ns)
+        return replace(found, collecting_ms=collected_ms / steps)
 
     def compilations(self, events: Sequence[CompileEvent]) -> int:
         """How many programs were compiled meanwhile that had been compiled before."""

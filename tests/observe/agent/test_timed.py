@@ -6,11 +6,13 @@ import os
 import threading
 
 import jax
+import pytest
 
 from perfdoctor.injection.calls import Function
 from perfdoctor.observe.agent.threads import readings
 from perfdoctor.observe.agent.timed import TimedSteps, steps_in
 from perfdoctor.observe.agent.timing import Timed, Timer
+from perfdoctor.schema.recording import CollectionEvent
 
 PAGES = 300
 
@@ -60,6 +62,25 @@ def test_pages_that_another_librarys_thread_touches_are_the_steps() -> None:
         assert timed.faults >= PAGES
         stays.set()
         libc.pthread_join(pthread, None)
+
+
+def test_collections_of_others_are_counted_where_their_processor_time_is() -> None:
+    caller = threading.get_ident()
+    ms = 1_000_000
+    events = [
+        CollectionEvent(
+            generation=2,
+            start_ns=start * ms,
+            end_ns=end * ms,
+            collected=0,
+            frame=("", 0, ""),
+            source="",
+            thread=thread,
+        )
+        for thread, start, end in ((1, -2, 4), (caller, 4, 5), (1, 6, 9), (1, 18, 30))
+    ]
+    timed = TimedSteps(Timer(jax, 1.0), readings(), readings(), 0, 20 * ms)
+    assert timed.beside(2.0, caller, events).collecting_ms == pytest.approx((4 + 3 + 2) / 10)
 
 
 def batches(x: float) -> float:
