@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from perfdoctor.schema.calls import Restless, StepCalls
+from perfdoctor.schema.calls import LITTLE, Restless, StepCalls
 from perfdoctor.schema.capture import AS_IT_IS, NO_CALLBACKS, Capture, Conditions, Replayed
 from perfdoctor.schema.steps import Steps
 from perfdoctor.trials.live import WorkerEnded
@@ -69,13 +69,15 @@ def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program:
     spins = [call.before_cpu_ms + each for call, each in zip(calls.calls, within, strict=True)]
     blocked = [max(0.0, call.before_ms - call.before_cpu_ms) for call in calls.calls]
     idle_ms = max(0.0, min(sum(blocked), blocked_at_most_ms(calls)) - calls.delayed_ms)
-    waits = waiting_share(calls, steps, idle_ms)
+    is_blocked = idle_ms >= LITTLE * by_itself.waited_ms
+    waits = waiting_share(calls, steps, is_blocked=is_blocked)
     overlap_ms = 0.0
     if waits >= EACH_STEP and compiles(calls):  # a program takes longer the first time it is run
         idle_ms, waits = 0.0, 1.0
     elif waits >= EACH_STEP:
-        hidden_ms = calls.calls[0].before_cpu_ms * hidden_share(steps)
-        overlap_ms = min(hidden_ms, max(0.0, by_itself.waited_ms - idle_ms))
+        overlap_ms = calls.calls[0].before_cpu_ms * hidden_share(steps)
+        if is_blocked:  # else it may have worked for longer than the step takes alone
+            overlap_ms = min(overlap_ms, max(0.0, by_itself.waited_ms - idle_ms))
         idle_ms = max(0.0, idle_ms - by_itself.waited_ms)
         waits = 1.0
     free = calls.free_running(steps.etl_ms) if steps is not None else ()
@@ -148,11 +150,14 @@ def compiles(calls: StepCalls) -> bool:
     return calls.compilations >= OFTEN
 
 
-def waiting_share(calls: StepCalls, steps: Steps | None, idle_ms: float) -> float:
-    """The share of steps after which the host waits for a result."""
-    if steps is not None and calls.threads == 1 and calls.in_main_thread:
+def waiting_share(calls: StepCalls, steps: Steps | None, *, is_blocked: bool) -> float:
+    """The share of steps after which the host waits for a result. `is_blocked`: whether it is, for
+    about as long as the device computes: without a trace, only that tells.
+    """
+    is_traced = steps is not None and steps.is_traced
+    if steps is not None and is_traced and calls.threads == 1 and calls.in_main_thread:
         return steps.synchronized
-    return 1.0 if not calls.runs_ahead and idle_ms > 0 else 0.0
+    return 1.0 if is_blocked and not calls.runs_ahead else 0.0
 
 
 def hidden_share(steps: Steps | None) -> float:

@@ -1,12 +1,9 @@
 """Runs a captured step again and again, with the host's own part emulated beside it."""
 
-import os
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -15,29 +12,24 @@ import jax
 import numpy as np
 
 from perfdoctor.replay.ahead import Called, fed
+from perfdoctor.replay.beside import (
+    process_beside,
+    restless_beside,
+    restless_threads,
+    spin,
+    thread_beside,
+)
 from perfdoctor.replay.step import Outputs, Step
 from perfdoctor.schema.capture import Capture, Conditions
 
 WARM_STEPS = 3
 """Steps that are made before any is timed."""
-FIRST_STEPS = 2
-"""Steps by which it is guessed first how long one takes."""
+FIRST_STEPS, SINGLES = 2, 3
+"""Steps by which it is guessed first how long one takes; and how often one is timed by itself."""
 FEWEST_LOOKED, LOOKED_S = 3, 0.2
 """Steps, and seconds of them, in which each is waited for and its calls are looked at."""
 SLEEPS, SLEEP_S = 20, 1e-3
 """Sleeps, and the seconds of each, by which it is told how late a thread wakes up."""
-LEAST_MS = 0.01
-"""Work of other threads and processes below it is not emulated."""
-WORKER = (
-    "import sys, time\n"
-    "work_ns = int(sys.argv[1])\n"
-    "while sys.stdin.buffer.read(1):\n"
-    "    end = time.thread_time_ns() + work_ns\n"
-    "    while time.thread_time_ns() < end: pass\n"
-)
-"""A process that works for a while for each byte that it is given."""
-RESTLESS = "import os, sys\nwhile os.getppid() == int(sys.argv[1]): pass\n"
-"""A process that never rests, and outlives nobody."""
 
 
 class Loop:
@@ -55,22 +47,34 @@ class Loop:
         self._overlap_ns = round(conditions.overlap_ms * 1e6)
         self._every = round(1 / conditions.waits) if conditions.waits > 0 else 0
         self._step_s: float | None = None
+        self._ends = 0.0
+        """See `overlapping`."""
         self.inside_cpu_ms: tuple[float, ...] = ()
         self.waited_ms = 0.0
 
     def run(self, seconds: float) -> tuple[int, float]:
-        """Steps for about so long, and how long they took until all was computed; seconds."""
+        """Steps for about so long, and how long they take where others go before and come after
+        them; seconds.
+        """
         if self._step_s is None:
-            self._timed(WARM_STEPS)
-            self._look_at_calls(min(LOOKED_S, seconds))
-            steps, took_s = self._timed(FIRST_STEPS)
-            self._step_s = took_s / steps
-            if seconds > 3 * took_s:  # a first guess by two steps is a poor one
-                steps, took_s = self._timed(max(1, round(seconds / 3 / self._step_s)))
-                self._step_s = took_s / steps
+            self._step_s = self._first_guess_s(seconds)
         steps, took_s = self._timed(max(1, round(seconds / self._step_s)))
+        took_s *= steps / (steps + self._ends)
         self._step_s = took_s / steps
         return steps, took_s
+
+    def _first_guess_s(self, seconds: float) -> float:
+        """What a step takes; a guess by two steps is a poor one, if there is time for more."""
+        self._timed(WARM_STEPS)
+        self._look_at_calls(min(LOOKED_S, seconds))
+        single_s = self._timed(1)[1]
+        steps, took_s = self._timed(FIRST_STEPS)
+        if seconds > 3 * took_s:
+            single_s = median(self._timed(1)[1] for _ in range(SINGLES))
+            steps, took_s = self._timed(max(FIRST_STEPS, round(seconds / 3 * steps / took_s)))
+        if self._conditions.callers == 1 and self._every != 1:
+            self._ends = overlapping(single_s, steps, took_s)
+        return took_s / (steps + self._ends)
 
     def _look_at_calls(self, seconds: float) -> None:
         """What each call takes until it returns, and how long the step is computed after that."""
@@ -89,7 +93,7 @@ class Loop:
         self.waited_ms = waited_s / count * 1e3
 
     def _timed(self, steps: int) -> tuple[int, float]:
-        """Time so many steps, from the captured state on."""
+        """Time so many steps, from the captured state on, until all is computed."""
         callers = self._conditions.callers
         each = -(-steps // callers)
         states = [self._step.first() for _ in range(callers)]
@@ -139,6 +143,15 @@ class Loop:
         wait_for(latest)
 
 
+def overlapping(single_s: float, steps: int, took_s: float) -> float:
+    """Of a step, the part in which the host works on the next one while the device computes: before
+    the first of some steps the device is idle, and after the last one the host. `single_s`: what
+    one takes by itself; `took_s`: what so many take, two or more.
+    """
+    each_s = (took_s - single_s) / (steps - 1)
+    return min(1.0, max(0.0, single_s / each_s - 1)) if each_s > 0 else 1.0
+
+
 def wait_for(latest: Outputs) -> None:
     """Wait until all is computed that was not donated to a later call."""
     arrays = [each for results in latest for each in results if each is not None]
@@ -160,13 +173,6 @@ def padded(values: tuple[float, ...], count: int) -> list[float]:
     return [*values, *[0.0] * (count - len(values))]
 
 
-def spin(work_ns: int) -> None:
-    """Take so much processor time; what other threads take meanwhile does not count."""
-    end = time.thread_time_ns() + work_ns
-    while time.thread_time_ns() < end:
-        pass
-
-
 def read(results: tuple[Any, ...]) -> None:
     """Wait for the smallest of a call's results, and fetch it."""
     arrays = [each for each in results if each is not None]
@@ -174,72 +180,3 @@ def read(results: tuple[Any, ...]) -> None:
         smallest = min(arrays, key=lambda each: each.size)
         is_key = jax.dtypes.issubdtype(smallest.dtype, jax.dtypes.prng_key)
         jax.block_until_ready(smallest) if is_key else np.asarray(smallest)
-
-
-@contextmanager
-def thread_beside(work_ms: float) -> Iterator[Any]:
-    """Another thread, that works for so long for each step."""
-    if work_ms < LEAST_MS:
-        yield None
-        return
-    todo, over = threading.Semaphore(0), threading.Event()
-
-    def work() -> None:
-        while todo.acquire() and not over.is_set():
-            spin(round(work_ms * 1e6))
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    try:
-        yield todo.release
-    finally:
-        over.set()
-        todo.release()
-        thread.join()
-
-
-@contextmanager
-def process_beside(work_ms: float) -> Iterator[Any]:
-    """Another process, that works for so long for each step."""
-    if work_ms < LEAST_MS:
-        yield None
-        return
-    command = [sys.executable, "-S", "-c", WORKER, str(round(work_ms * 1e6))]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, bufsize=0) as worker:
-        pipe = worker.stdin
-        assert pipe is not None
-        try:
-            yield lambda: pipe.write(b".")
-        finally:
-            worker.kill()
-
-
-@contextmanager
-def restless_beside(count: int) -> Iterator[None]:
-    """So many processes that never rest."""
-    with ExitStack() as stack:
-        for _ in range(count):
-            command = [sys.executable, "-S", "-c", RESTLESS, str(os.getpid())]
-            worker = stack.enter_context(subprocess.Popen(command, stdin=subprocess.DEVNULL))
-            stack.callback(worker.kill)
-        yield
-
-
-@contextmanager
-def restless_threads(count: int) -> Iterator[None]:
-    """So many threads that never rest, and hold the interpreter for as long as it lets them."""
-    over: list[bool] = []
-
-    def work() -> None:
-        while not over:
-            pass
-
-    threads = [threading.Thread(target=work, daemon=True) for _ in range(count)]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        over.append(True)
-        for thread in threads:
-            thread.join()

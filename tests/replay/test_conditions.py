@@ -115,14 +115,28 @@ def test_a_host_that_waits_in_most_steps_waits_in_each_and_rarely_as_often_as_se
 
 
 def test_where_the_stacks_tell_nothing_the_results_do() -> None:
-    assert waiting_share(observed(call(1.0, 0.0), ready=0.95), None, 1.0) == 1.0
-    assert waiting_share(observed(call(1.0, 0.0), ready=0.95), None, 0.0) == 0.0
-    assert waiting_share(observed(call(1.0, 0.0), ready=0.5), None, 1.0) == 0.0
+    assert waiting_share(observed(call(1.0, 0.0), ready=0.95), None, is_blocked=True) == 1.0
+    assert waiting_share(observed(call(1.0, 0.0), ready=0.95), None, is_blocked=False) == 0.0
+    assert waiting_share(observed(call(1.0, 0.0), ready=0.5), None, is_blocked=True) == 0.0
 
 
 def test_the_main_threads_stacks_tell_nothing_of_others() -> None:
     calls = observed(call(1.0, 0.0), threads=3)
-    assert waiting_share(calls, steps(synchronized=1.0), 1.0) == 0.0
+    assert waiting_share(calls, steps(synchronized=1.0), is_blocked=True) == 0.0
+
+
+def test_a_host_that_is_never_blocked_does_not_wait_or_works_for_longer_than_the_step() -> None:
+    """The device has computed meanwhile, longer than alone, since they share the cores."""
+    by_itself = Replayed(steps=1, wall_s=0.02, waited_ms=20.0)
+    calls = observed(call(60.0, 60.0), ready=1.0)
+    untraced = structs.replace(steps(synchronized=1.0), is_traced=False)
+    unheld = host_of(calls, untraced, by_itself, AS_IT_IS).as_observed
+    assert (unheld.waits, unheld.spin_ms, unheld.overlap_ms) == (0.0, (60.0,), 0.0)
+    reads = host_of(calls, steps(synchronized=1.0), by_itself, AS_IT_IS).as_observed
+    assert (reads.waits, reads.spin_ms, reads.overlap_ms) == (1.0, (0.0,), 60.0)
+    held = observed(call(65.0, 60.0), ready=1.0)
+    blocked = host_of(held, steps(synchronized=1.0), by_itself, AS_IT_IS).as_observed
+    assert (blocked.waits, blocked.spin_ms, blocked.overlap_ms) == (1.0, (45.0,), 15.0)
 
 
 def test_waiting_for_a_core_is_no_sleep() -> None:

@@ -1,33 +1,26 @@
 """A captured step, again and again, with the host's part beside it."""
 
-import subprocess
-import sys
 import threading
 import time
 from typing import Any
 
 import jax
 import numpy as np
-import psutil
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from perfdoctor.processes import cpu_seconds
 from perfdoctor.replay import loop as module
 from perfdoctor.replay.loop import (
     FIRST_STEPS,
     WARM_STEPS,
     Loop,
+    overlapping,
     padded,
-    process_beside,
     read,
-    restless_beside,
-    restless_threads,
-    spin,
-    thread_beside,
     wait_for,
 )
 from perfdoctor.schema.capture import Conditions
-from tests.awaited import await_end
 from tests.replay.captured import Captured, captured, training, two_functions
 
 
@@ -109,74 +102,36 @@ def test_other_threads_and_processes_work_for_each_step(trained: Captured) -> No
     assert not any("_beside" in thread.name for thread in threading.enumerate())
 
 
-def test_a_thread_beside_works_for_as_long_as_it_is_told() -> None:
-    before = threading.active_count()
-    with thread_beside(5.0) as tell:
-        begin = time.process_time()
-        for _ in range(4):
-            tell()
-        while time.process_time() - begin < 0.020:
-            time.sleep(0.001)
-    assert threading.active_count() == before
+@given(spin_ms=st.floats(0, 100), device_ms=st.floats(0.01, 100), steps=st.integers(2, 1000))
+def test_what_begins_and_ends_steps_that_overlap_is_none_of_a_step(
+    spin_ms: float, device_ms: float, steps: int
+) -> None:
+    """The host works, then the device computes while the host works on."""
+    each_ms = max(spin_ms, device_ms)
+    single_ms, took_ms = spin_ms + device_ms, (steps - 1) * each_ms + spin_ms + device_ms
+    ends = overlapping(single_ms, steps, took_ms)
+    assert 0 <= ends <= 1
+    assert took_ms / (steps + ends) == pytest.approx(each_ms)
 
 
-def test_a_process_beside_works_for_as_long_as_it_is_told() -> None:
-    before = set(psutil.Process().children())
-    with process_beside(5.0) as tell:
-        (worker,) = set(psutil.Process().children()) - before
-        begin = cpu_seconds(worker)
-        for _ in range(20):
-            tell()
-        while cpu_seconds(worker) - begin < 0.08:  # told in hundredths of a second
-            time.sleep(0.001)
-    await_end(worker)
+@given(st.floats(0.01, 100), st.integers(2, 1000), st.floats(0.01, 10))
+def test_steps_that_are_waited_for_have_no_ends(step_ms: float, steps: int, noise: float) -> None:
+    assert overlapping(step_ms, steps, steps * step_ms) == pytest.approx(0, abs=1e-6)
+    assert 0 <= overlapping(step_ms, steps, noise * steps * step_ms) <= 1
 
 
-def test_processes_that_never_rest_work_as_long_as_the_steps_are_made() -> None:
-    before = set(psutil.Process().children())
-    with restless_beside(2):
-        workers = set(psutil.Process().children()) - before
-        assert len(workers) == 2
-        while min(map(cpu_seconds, workers)) < 0.05:  # though nobody tells them to
-            time.sleep(0.001)
-    for worker in workers:
-        await_end(worker)
+def test_the_host_works_on_while_the_device_computes(
+    trained: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = looped(trained, spin_ms=(1.0,))
+    took_s = {1: 0.08, FIRST_STEPS: 0.13, 10: 0.53}  # 50 ms each, and 30 ms at an end
 
+    def timed(steps: int) -> tuple[int, float]:
+        return steps, took_s.get(steps, 0.03 + 0.05 * steps)
 
-def test_threads_that_never_rest_hold_the_interpreter_until_it_is_over() -> None:
-    before = threading.active_count()
-    with restless_threads(1):
-        begin = time.process_time()
-        while time.process_time() - begin < 0.05:  # though this thread sleeps
-            time.sleep(0.001)
-    assert threading.active_count() == before
-
-
-def test_processes_that_never_rest_outlive_nobody() -> None:
-    code = (
-        "import os, sys\n"
-        "from perfdoctor.replay.loop import restless_beside\n"
-        "import psutil\n"
-        "with restless_beside(1):\n"
-        "    print(psutil.Process().children()[0].pid, flush=True)\n"
-        "    os.kill(os.getpid(), 9)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    pid = int(done.stdout)
-    if psutil.pid_exists(pid):
-        await_end(psutil.Process(pid))
-
-
-@pytest.mark.parametrize("beside", [thread_beside, process_beside])
-def test_little_work_beside_is_none(beside: Any) -> None:
-    with beside(0.001) as tell:
-        assert tell is None
-
-
-def test_time_that_others_take_is_no_time_of_ours() -> None:
-    begin = time.thread_time()
-    spin(5_000_000)
-    assert time.thread_time() - begin >= 0.005
+    monkeypatch.setattr(loop, "_timed", timed)
+    steps, seconds = loop.run(0.2)
+    assert seconds / steps == pytest.approx(0.05)
 
 
 def test_it_reads_the_smallest_result_of_any_kind() -> None:

@@ -1,0 +1,101 @@
+"""Those who work beside a replayed step: threads and processes, for a while in each step or on and
+on.
+"""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+LEAST_MS = 0.01
+"""Work of other threads and processes below it is not emulated."""
+WORKER = (
+    "import sys, time\n"
+    "work_ns = int(sys.argv[1])\n"
+    "while sys.stdin.buffer.read(1):\n"
+    "    end = time.thread_time_ns() + work_ns\n"
+    "    while time.thread_time_ns() < end: pass\n"
+)
+"""A process that works for a while for each byte that it is given."""
+RESTLESS = "import os, sys\nwhile os.getppid() == int(sys.argv[1]): pass\n"
+"""A process that never rests, and outlives nobody."""
+
+
+def spin(work_ns: int) -> None:
+    """Take so much processor time; what other threads take meanwhile does not count."""
+    end = time.thread_time_ns() + work_ns
+    while time.thread_time_ns() < end:
+        pass
+
+
+@contextmanager
+def thread_beside(work_ms: float) -> Iterator[Any]:
+    """Another thread, that works for so long for each step."""
+    if work_ms < LEAST_MS:
+        yield None
+        return
+    todo, over = threading.Semaphore(0), threading.Event()
+
+    def work() -> None:
+        while todo.acquire() and not over.is_set():
+            spin(round(work_ms * 1e6))
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        yield todo.release
+    finally:
+        over.set()
+        todo.release()
+        thread.join()
+
+
+@contextmanager
+def process_beside(work_ms: float) -> Iterator[Any]:
+    """Another process, that works for so long for each step."""
+    if work_ms < LEAST_MS:
+        yield None
+        return
+    command = [sys.executable, "-S", "-c", WORKER, str(round(work_ms * 1e6))]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, bufsize=0) as worker:
+        pipe = worker.stdin
+        assert pipe is not None
+        try:
+            yield lambda: pipe.write(b".")
+        finally:
+            worker.kill()
+
+
+@contextmanager
+def restless_beside(count: int) -> Iterator[None]:
+    """So many processes that never rest."""
+    with ExitStack() as stack:
+        for _ in range(count):
+            command = [sys.executable, "-S", "-c", RESTLESS, str(os.getpid())]
+            worker = stack.enter_context(subprocess.Popen(command, stdin=subprocess.DEVNULL))
+            stack.callback(worker.kill)
+        yield
+
+
+@contextmanager
+def restless_threads(count: int) -> Iterator[None]:
+    """So many threads that never rest, and hold the interpreter for as long as it lets them."""
+    over: list[bool] = []
+
+    def work() -> None:
+        while not over:
+            pass
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        over.append(True)
+        for thread in threads:
+            thread.join()

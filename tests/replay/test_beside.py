@@ -1,0 +1,90 @@
+"""Threads and processes that work beside a replayed step, and end with it."""
+
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import psutil
+import pytest
+
+from perfdoctor.processes import cpu_seconds
+from perfdoctor.replay.beside import (
+    process_beside,
+    restless_beside,
+    restless_threads,
+    spin,
+    thread_beside,
+)
+from tests.awaited import await_end
+
+
+def test_a_thread_beside_works_for_as_long_as_it_is_told() -> None:
+    before = threading.active_count()
+    with thread_beside(5.0) as tell:
+        begin = time.process_time()
+        for _ in range(4):
+            tell()
+        while time.process_time() - begin < 0.020:
+            time.sleep(0.001)
+    assert threading.active_count() == before
+
+
+def test_a_process_beside_works_for_as_long_as_it_is_told() -> None:
+    before = set(psutil.Process().children())
+    with process_beside(5.0) as tell:
+        (worker,) = set(psutil.Process().children()) - before
+        begin = cpu_seconds(worker)
+        for _ in range(20):
+            tell()
+        while cpu_seconds(worker) - begin < 0.08:  # told in hundredths of a second
+            time.sleep(0.001)
+    await_end(worker)
+
+
+def test_processes_that_never_rest_work_as_long_as_the_steps_are_made() -> None:
+    before = set(psutil.Process().children())
+    with restless_beside(2):
+        workers = set(psutil.Process().children()) - before
+        assert len(workers) == 2
+        while min(map(cpu_seconds, workers)) < 0.05:  # though nobody tells them to
+            time.sleep(0.001)
+    for worker in workers:
+        await_end(worker)
+
+
+def test_threads_that_never_rest_hold_the_interpreter_until_it_is_over() -> None:
+    before = threading.active_count()
+    with restless_threads(1):
+        begin = time.process_time()
+        while time.process_time() - begin < 0.05:  # though this thread sleeps
+            time.sleep(0.001)
+    assert threading.active_count() == before
+
+
+def test_processes_that_never_rest_outlive_nobody() -> None:
+    code = (
+        "import os, sys\n"
+        "from perfdoctor.replay.beside import restless_beside\n"
+        "import psutil\n"
+        "with restless_beside(1):\n"
+        "    print(psutil.Process().children()[0].pid, flush=True)\n"
+        "    os.kill(os.getpid(), 9)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    pid = int(done.stdout)
+    if psutil.pid_exists(pid):
+        await_end(psutil.Process(pid))
+
+
+@pytest.mark.parametrize("beside", [thread_beside, process_beside])
+def test_little_work_beside_is_none(beside: Any) -> None:
+    with beside(0.001) as tell:
+        assert tell is None
+
+
+def test_time_that_others_take_is_no_time_of_ours() -> None:
+    begin = time.thread_time()
+    spin(5_000_000)
+    assert time.thread_time() - begin >= 0.005
