@@ -13,7 +13,8 @@ a device are freed by reference counting at once; the collector is not needed fo
 How it is measured
 ------------------
 `gc.callbacks` times each collection and names the line in which it began; the pauses count where no
-device computes. What those cost behind which it does is tried: on the step alone, without them.
+device computes. What those cost behind which it does is tried: on the step alone, without them, but
+for those that stay: of young objects after `gc.freeze()`, Python's own without `gc.collect()`.
 Live objects alone are no finding: Python collects fully only when new survivors exceed a quarter of
 the old ones, so a large, steady heap costs nothing.
 

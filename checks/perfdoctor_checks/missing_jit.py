@@ -22,7 +22,8 @@ is dispatched to read results one by one is a matter of host-sync.
 What it gains is measured where it can be: the function whose calls dispatch the operations is known
 from the main thread's stack, and is run as one program after the script has ended. What the device
 computes in other jitted functions is left to do: where it is a part of the step, the gain is an
-estimate.
+estimate. Where the operations surround a jitted step and hold little work, the gain is a bound: the
+step alone beside nothing but loading.
 
 JAX's own control flow (`jax.lax.scan`, `while_loop`, `cond`) is compiled at each call outside of
 `jit` whose body is made anew. Where that goes on while the program trains, the compilations are
