@@ -59,7 +59,8 @@ def as_a_whole(observation: Observation) -> Change:
     """
     steps, eager = observation.steps, observation.eager
     is_saved = eager is not None and eager.is_saved
-    if not is_saved and steps is not None and unfused(steps) < SLIGHT:
+    is_captured = observation.calls is not None and observation.target.parts is None
+    if is_captured and not is_saved and steps is not None and unfused(steps) < SLIGHT:
         return Change(step={"handling": 0}, is_bound=True)
     others = share_of_others(observation)
     step: dict[str, Scalar] = {"jitted": "whole"}

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from perfdoctor import Change, Eager, needed
+from perfdoctor.schema.calls import StepCalls
 from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.run import Compile, Place, Setting
 from perfdoctor_checks import missing_jit
@@ -96,7 +97,9 @@ def test_advice_for_a_script_is_a_decorator() -> None:
 
 
 def test_what_operations_around_a_jitted_step_cost_is_measured_as_a_bound() -> None:
-    seen = dispatching(300, other_places=(), work_ms={"dynamic_slice": 0.05})
+    unseen = dispatching(300, other_places=(), work_ms={"dynamic_slice": 0.05})
+    assert missing_jit.check(unseen).fixes[0].change == Change(step={"jitted": "whole"})
+    seen = replace(unseen, calls=StepCalls(calls=(), time_ms=10.0, steps=100))
     outcome = missing_jit.check(seen)
     assert_sound(outcome, seen)
     assert outcome.fixes[0].change == Change(step={"handling": 0}, is_bound=True)
