@@ -31,6 +31,8 @@ Deeplearning4j, "Performance debugging", step 3 (below 100 000 objects it rarely
 
 import math
 
+from msgspec import structs
+
 from perfdoctor import (
     Change,
     Evidence,
@@ -48,7 +50,7 @@ from perfdoctor import (
     spared,
 )
 from perfdoctor_checks import _listened
-from perfdoctor_checks._limits import LEAST_SHARE
+from perfdoctor_checks._limits import LEAST_SHARE, MOSTLY
 
 ID = "gc"
 NEEDS = ("garbage", "steps|iterations")
@@ -156,8 +158,9 @@ def fixes(observation: Observation) -> list[Fix]:
 
 
 def fix_of_script(garbage: Garbage) -> Fix:
-    """What the script asks for is left out; what Python does by itself is made small: full ones
-    visit little then, those of young objects take what they took.
+    """What the script asks for is left out. Of what Python does by itself, full collections visit
+    little after `gc.freeze()`, and those of young objects as much as before; where these take most,
+    what is gained by collecting more rarely is a bound.
     """
     worst = garbage.collections[0]
     if worst.explicit:
@@ -168,6 +171,9 @@ def fix_of_script(garbage: Garbage) -> Fix:
             change=Change(gc_skip_collect=True, step={"collecting": share(garbage, left_ms)}),
         )
     left_ms = sum(each.total_ms for each in garbage.collections if each.generation < OLDEST)
+    if share(garbage, left_ms) >= MOSTLY:  # freezing spares none of these
+        bound = Change(step={"collecting": 0}, is_bound=True)
+        return structs.replace(LEFT_OVER, change=bound)
     return Fix(
         summary="take what lives after set-up out of later collections",
         how="import gc; gc.collect(); gc.freeze()  # once, before the training loop",
@@ -175,6 +181,7 @@ def fix_of_script(garbage: Garbage) -> Fix:
     )
 
 
-def share(garbage: Garbage, left_ms: float) -> float:
-    """Of the time in collections."""
-    return round(left_ms / sum(each.total_ms for each in garbage.collections), 3)
+def share(garbage: Garbage, part_ms: float) -> float:
+    """The part of the time in all collections; 0 if they took none."""
+    whole_ms = sum(each.total_ms for each in garbage.collections)
+    return round(part_ms / whole_ms, 3) if whole_ms > 0 else 0.0

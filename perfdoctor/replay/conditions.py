@@ -69,15 +69,14 @@ def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program:
     spins = [call.before_cpu_ms + each for call, each in zip(calls.calls, within, strict=True)]
     blocked = [max(0.0, call.before_ms - call.before_cpu_ms) for call in calls.calls]
     idle_ms = max(0.0, min(sum(blocked), blocked_at_most_ms(calls)) - calls.delayed_ms)
-    is_blocked = idle_ms >= LITTLE * by_itself.waited_ms
+    is_blocked = idle_ms >= LITTLE * by_itself.waited_ms  # else it works for longer than that
     waits = waiting_share(calls, steps, is_blocked=is_blocked)
     overlap_ms = 0.0
     if waits >= EACH_STEP and compiles(calls):  # a program takes longer the first time it is run
         idle_ms, waits = 0.0, 1.0
     elif waits >= EACH_STEP:
-        overlap_ms = calls.calls[0].before_cpu_ms * hidden_share(steps)
-        if is_blocked:  # else it may have worked for longer than the step takes alone
-            overlap_ms = min(overlap_ms, max(0.0, by_itself.waited_ms - idle_ms))
+        most_ms = max(0.0, by_itself.waited_ms - idle_ms) if is_blocked else math.inf
+        overlap_ms = min(most_ms, calls.calls[0].before_cpu_ms * hidden_share(steps))
         idle_ms = max(0.0, idle_ms - by_itself.waited_ms)
         waits = 1.0
     free = calls.free_running(steps.etl_ms) if steps is not None else ()
@@ -154,8 +153,8 @@ def waiting_share(calls: StepCalls, steps: Steps | None, *, is_blocked: bool) ->
     """The share of steps after which the host waits for a result. `is_blocked`: whether it is, for
     about as long as the device computes: without a trace, only that tells.
     """
-    is_traced = steps is not None and steps.is_traced
-    if steps is not None and is_traced and calls.threads == 1 and calls.in_main_thread:
+    is_seen = calls.threads == 1 and calls.in_main_thread
+    if steps is not None and steps.is_traced and is_seen:
         return steps.synchronized
     return 1.0 if is_blocked and not calls.runs_ahead else 0.0
 

@@ -64,7 +64,9 @@ class Loop:
         return steps, took_s
 
     def _first_guess_s(self, seconds: float) -> float:
-        """What a step takes; a guess by two steps is a poor one, if there is time for more."""
+        """What a step takes, and which part of it overlaps with the next one. A guess by two steps
+        is a poor one, if there is time for more.
+        """
         self._timed(WARM_STEPS)
         self._look_at_calls(min(LOOKED_S, seconds))
         single_s = self._timed(1)[1]

@@ -143,3 +143,6 @@ def test_collections_of_young_objects_are_left_and_so_are_those_that_nobody_asks
     assert change(full, young) == Change(gc_freeze=True, step={"collecting": 0.1})
     asked = replace(full, explicit=True)
     assert change(asked, young) == Change(gc_skip_collect=True, step={"collecting": 0.1})
+    mostly_young = change(replace(full, total_ms=100.0), replace(young, total_ms=900.0))
+    assert mostly_young == Change(step={"collecting": 0}, is_bound=True)
+    assert change(replace(full, total_ms=0.0)) == Change(gc_freeze=True, step={"collecting": 0})

@@ -21,9 +21,7 @@ ROUNDS = 2
 
 def patients(ward: Path) -> list[str]:
     """In their order."""
-    cases = json.loads((ward / "cases.json").read_text())
-    cases = cases["cases"] if isinstance(cases, dict) else cases
-    return list(dict.fromkeys(case["patient"] for case in cases))
+    return list(json.loads((ward / "cases.json").read_text())["patients"])
 
 
 def run(ward: Path, script: str, *arguments: str) -> None:

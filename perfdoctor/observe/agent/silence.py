@@ -3,12 +3,14 @@
 import logging
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 Context = AbstractContextManager[None]
 """A context in which somebody is quiet, or hears nothing."""
+Deafness = Callable[[], Context]
+"""Makes a context in which nobody else listens to what jax does."""
 
 
 class Muted:

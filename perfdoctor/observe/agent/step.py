@@ -23,7 +23,7 @@ from perfdoctor.observe.agent.patience import Patience
 from perfdoctor.observe.agent.roles import Probe, step_of
 from perfdoctor.observe.agent.settings import Value, in_context, settings
 from perfdoctor.observe.agent.shapes import Shapes
-from perfdoctor.observe.agent.silence import Context
+from perfdoctor.observe.agent.silence import Deafness
 from perfdoctor.observe.agent.span import Span
 from perfdoctor.observe.agent.standstill import at_standstill, busiest_of, is_worthwhile
 from perfdoctor.observe.agent.telling import made_by, reuses_memory, step_calls
@@ -33,7 +33,6 @@ from perfdoctor.schema.calls import StepCalls
 from perfdoctor.schema.capture import MANIFEST
 
 Settings = Mapping[str, Any]
-Deafness = Callable[[], Context]
 PROBING_S, CAPTURING_S = 7.0, 30.0
 """Seconds that probing and saving may take at most: programs whose steps take long are waited
 for."""
@@ -41,6 +40,7 @@ COPYING_S = 3.0
 """Seconds to wait until the captured state is computed, where the program runs ahead of it."""
 FASTER = 0.1
 """By how much steps have to take less when they are timed again to be looked at anew."""
+NOT_CALLED = "the step was not called again"
 USED_UP_S = 3.0
 """Seconds to wait at most until what was loaded ahead is used up."""
 
@@ -145,14 +145,15 @@ class StepWatch:
 
     def conclude(self, folder: Path | None, made: Settings, deaf: Deafness = nullcontext) -> None:
         """Of a program that has ended too early for more, tell what was seen, at a glance at least;
-        and save its step in `folder`, with values that are made up, if it is not there.
+        and save its step in `folder`, with made-up values, unless it is there or was refused.
         """
         self.hearing.hear = None
+        is_refused = self._probe is not None and self.failure not in (None, NOT_CALLED)
         if self._glance and self._probe is None and (told := self._glance.told()) is not None:
             if self.calls is None:
                 self._tell(self._glance.timer, self._glance.prober, told, Beside(), 0.0)
             self._probe, self._shapes = told[1], self._glance.prober.shapes
-        if folder is None or self._probe is None or self._shapes is None:
+        if folder is None or self._probe is None or self._shapes is None or is_refused:
             return
         if not (folder / MANIFEST).exists():
             self._capturer = self._capturer_of(folder, made, deaf, takes_any=True)
@@ -168,7 +169,7 @@ class StepWatch:
         capturer, begin = self._capturer_of(folder, made, deaf), time.monotonic()
         is_done = self._patience.listen(self.hearing, capturer, capturer.is_enough, CAPTURING_S)
         if not is_done and capturer.capture is None:
-            capturer.failure = "the step was not called again"
+            capturer.failure = NOT_CALLED
         self._held_s += time.monotonic() - begin
         self._capturer = capturer
         self._patience.wait_for(capturer.is_computed, COPYING_S)

@@ -287,7 +287,7 @@ def test_a_program_that_ends_is_not_waited_for() -> None:
     assert watch.calls is None
 
 
-def test_a_step_that_is_not_called_again_is_not_saved(
+def test_a_step_that_is_not_called_again_is_saved_at_the_end_with_made_up_values(
     quick: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(step, "CAPTURING_S", 0.05)
@@ -298,16 +298,6 @@ def test_a_step_that_is_not_called_again_is_not_saved(
     watch.capture(tmp_path, {})
     assert watch.failure == "the step was not called again"
     assert not (tmp_path / MANIFEST).exists()
-
-
-def test_a_step_that_is_not_called_again_is_saved_at_the_end_with_other_values(
-    quick: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(step, "CAPTURING_S", 0.05)
-    watch, made = watching()
-    with training(steps_of(made)):
-        watch.look()
-    watch.capture(tmp_path, {})
     watch.conclude(tmp_path, {})
     assert watch.failure is None
     capture = msgspec.json.decode((tmp_path / MANIFEST).read_bytes(), type=Capture)
@@ -324,6 +314,10 @@ def test_why_a_step_was_not_saved_is_told(
         monkeypatch.setattr("perfdoctor.observe.agent.variants.exported", lambda *_: 1 / 0)
         watch.capture(tmp_path, {})
     assert watch.failure == "ZeroDivisionError: division by zero"
+    monkeypatch.undo()
+    watch.conclude(tmp_path, {})
+    assert watch.failure == "ZeroDivisionError: division by zero"
+    assert not (tmp_path / MANIFEST).exists()  # what was refused is not tried with other values
 
 
 SCRIPT = """
