@@ -108,20 +108,24 @@ def summary(garbage: Garbage, steps: Steps) -> str:
     kind = "full collection" if worst.generation == OLDEST else "collection"
     by = "from gc.collect() at" if worst.explicit else "begun in"
     every = garbage.window_s * 1e3 / (steps.slowed * steps.time_ms) / worst.count
+    each_ms = worst.total_ms / worst.count
+    text = f"a {kind} every {every:.1f} steps, {each_ms:.0f} ms each, {by} {shorten(worst.place)}"
+    if not garbage.live_objects:  # a run that was ended before they were counted
+        return text
     objects = f"{garbage.live_objects:,}".replace(",", "\N{NO-BREAK SPACE}")
-    return (
-        f"a {kind} every {every:.1f} steps, {worst.total_ms / worst.count:.0f} ms each, "
-        f"{by} {shorten(worst.place)}; {objects} live objects"
-    )
+    return f"{text}; {objects} live objects"
 
 
 def facts(garbage: Garbage, steps: Steps) -> list[Evidence]:
     """What the finding rests on."""
+    heap = [
+        Evidence("live objects", garbage.live_objects, "objects", "gc.get_objects"),
+        Evidence("frozen objects", garbage.frozen_objects, "objects", "gc.get_freeze_count"),
+    ]
     return [
         Evidence("GC, device idle", steps.exposed_gc_ms, "ms/step", "gc.callbacks"),
         Evidence("GC, in all", steps.gc_ms, "ms/step", "gc.callbacks"),
-        Evidence("live objects", garbage.live_objects, "objects", "gc.get_objects"),
-        Evidence("frozen objects", garbage.frozen_objects, "objects", "gc.get_freeze_count"),
+        *(heap if garbage.live_objects else ()),
         *(
             Evidence(
                 f"generation {each.generation} collections",

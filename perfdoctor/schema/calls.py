@@ -127,6 +127,8 @@ class StepCalls(Struct, frozen=True, kw_only=True):
     nothing was traced. What is done now and then, an evaluation or a checkpoint, is in it."""
     steps: int
     """How many steps were timed."""
+    timed_ns: tuple[int, int] = (0, 0)
+    """Between which two instants, in Unix time; twice 0: not told."""
     covered: float = 1.0
     """The share of the calls that were seen which belongs to such steps."""
     rare_ms: float = 0.0

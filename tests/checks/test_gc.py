@@ -40,6 +40,14 @@ def test_names_the_line_that_collects_and_how_often() -> None:
     assert re.search(r"1 1\d\d \d{3} live objects", summary.replace("\N{NO-BREAK SPACE}", " "))
 
 
+def test_where_objects_were_not_counted_nothing_is_said_of_them() -> None:
+    seen = recorded("gc_pressure")
+    assert seen.garbage is not None
+    outcome = gc.check(replace(seen, garbage=replace(seen.garbage, live_objects=0)))
+    assert outcome.kind == "issue"
+    assert "objects" not in outcome.summary + "".join(each.name for each in outcome.evidence)
+
+
 def test_a_collection_of_the_allocators_own_is_called_so() -> None:
     seen = recorded("gc_pressure")
     assert seen.garbage is not None

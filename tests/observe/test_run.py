@@ -68,6 +68,25 @@ def test_a_run_that_ends_by_itself_is_understood_too(short: None, tmp_path: Path
     assert seen.digest is not None
 
 
+def test_collections_of_a_run_that_ends_before_it_is_steady_are_told(
+    short: None, tmp_path: Path
+) -> None:
+    loop = """
+import gc
+x = jnp.ones((99, 99))
+for _ in range(40):
+    x = step(x).block_until_ready()
+    gc.collect()
+"""
+    seen, _ = watched(tmp_path, TRAINING + loop)
+    assert seen.recording is not None and seen.recording.window is None
+    assert seen.digest is not None and seen.digest.garbage is not None
+    heap, (worst, *_) = seen.digest.garbage, seen.digest.garbage.collections
+    assert (worst.explicit, worst.generation) == (True, 2)
+    assert worst.place.endswith("patient.py:23")
+    assert heap.live_objects > 10_000 and any(heap.thresholds)
+
+
 def test_its_output_goes_where_it_is_wanted(short: None, tmp_path: Path) -> None:
     with (tmp_path / "output").open("wb") as file:
         watched(tmp_path, TRAINING + "train(jnp.ones((99, 99)), 600)", output=file.fileno())

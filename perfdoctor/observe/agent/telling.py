@@ -46,6 +46,7 @@ def step_calls(
         calls=probe.calls,
         time_ms=span.step_ms - once_ms,
         steps=span.steps,
+        timed_ns=timed_ns,
         covered=span.covered,
         threads=span.threads,
         is_asked=probe.asking is not None,

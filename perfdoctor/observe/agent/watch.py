@@ -16,6 +16,7 @@ from perfdoctor.injection.calls import Hearing
 from perfdoctor.observe.agent.answering import LOOK_EVERY_S, answer_turns
 from perfdoctor.observe.agent.compilation import CACHE_HIT, CACHE_MISS
 from perfdoctor.observe.agent.ending import has_ended, interrupt
+from perfdoctor.observe.agent.garbage import note_heap
 from perfdoctor.observe.agent.listeners import Listeners
 from perfdoctor.observe.agent.process import changed, dump_programs
 from perfdoctor.observe.agent.profiler import Profiler
@@ -213,6 +214,7 @@ class Watcher(threading.Thread):
         if self.recording.window is None:
             self.write()  # that it leaves is not waited for as long as what follows may take
             self.listeners.conclude()
+            note_heap(self.recording)
             self.write()
 
     def write(self) -> None:

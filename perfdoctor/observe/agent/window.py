@@ -1,6 +1,5 @@
 """Traces a window of the run, and samples the main thread's stack and memory meanwhile."""
 
-import gc
 import os
 import shutil
 import threading
@@ -14,6 +13,7 @@ from perfdoctor.injection.calls import Hearing
 from perfdoctor.kernel import let_other_threads_go_first
 from perfdoctor.observe.agent.devices import devices
 from perfdoctor.observe.agent.executables import executables
+from perfdoctor.observe.agent.garbage import note_heap
 from perfdoctor.observe.agent.memory import (
     MemoryWatch,
     device_memory,
@@ -164,9 +164,7 @@ class WindowTracer:
     def _note_state(self) -> None:
         """Note what takes a while to ask for, after the window is closed."""
         jax, recording = self._jax, self._recording
-        recording.live_objects = len(gc.get_objects())
-        recording.frozen_objects = gc.get_freeze_count()
-        recording.gc_thresholds = gc.get_threshold()
+        note_heap(recording)
         recording.settings = settings(jax)
         recording.devices = jax.local_device_count()
         recording.computes_on = devices(jax)

@@ -66,7 +66,7 @@ def digest(folder: Path) -> Digest:
     if recording.window is None and (known := told_by_calls(recording)) is not None:
         steps = steps_from(known)
         step_program = program_of(steps, recording, missing)
-        missing |= dict.fromkeys(("garbage", "executable", "cost", "threads"), ENDED_EARLY)
+        missing |= dict.fromkeys(("executable", "cost", "threads"), ENDED_EARLY)
     elif recording.window is None:
         why_not = ("steps", "garbage", "program", "executable", "cost", "threads")
         missing |= dict.fromkeys(why_not, ENDED_EARLY)

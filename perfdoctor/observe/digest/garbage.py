@@ -3,6 +3,7 @@
 import re
 from collections import defaultdict
 
+from perfdoctor.observe.digest.from_calls import told_by_calls
 from perfdoctor.schema.recording import CollectionEvent, Recording
 from perfdoctor.schema.run import Collection, Garbage
 
@@ -11,13 +12,19 @@ CALL = re.compile(r"\bcollect\s*\(")
 
 
 def garbage_of(recording: Recording) -> Garbage | None:
-    """None if the run ended before a window was traced."""
-    window = recording.window
-    if window is None:
+    """Of the window; of a run that ended before one was traced, while its steps were timed; None if
+    they were not.
+    """
+    window, calls = recording.window, told_by_calls(recording)
+    if window is not None:
+        begin_ns, end_ns = window.start_ns, window.end_ns
+    elif calls is not None and any(calls.timed_ns):
+        begin_ns, end_ns = calls.timed_ns
+    else:
         return None
     groups: defaultdict[tuple[int, str, bool], list[CollectionEvent]] = defaultdict(list)
     for event in recording.collections:
-        if window.start_ns <= event.start_ns <= window.end_ns:
+        if begin_ns <= event.start_ns <= end_ns:
             place = f"{event.frame[0]}:{event.frame[1]}"
             groups[event.generation, place, bool(CALL.search(event.source))].append(event)
     collections = [
@@ -28,7 +35,7 @@ def garbage_of(recording: Recording) -> Garbage | None:
         live_objects=recording.live_objects,
         frozen_objects=recording.frozen_objects,
         thresholds=recording.gc_thresholds,
-        window_s=(window.end_ns - window.start_ns) / 1e9,
+        window_s=(end_ns - begin_ns) / 1e9,
         collections=tuple(sorted(collections, key=lambda c: -c.total_ms)[:10]),
     )
 

@@ -1,6 +1,8 @@
 import pytest
+from msgspec import structs
 
 from perfdoctor.observe.digest.garbage import garbage_of
+from perfdoctor.schema.calls import StepCalls
 from perfdoctor.schema.recording import CollectionEvent, Recording, Window
 from perfdoctor.schema.run import Garbage
 
@@ -44,6 +46,18 @@ def garbage(*events: CollectionEvent) -> Garbage:
 
 def test_no_garbage_without_a_window() -> None:
     assert garbage_of(Recording(start_ns=0, collections=[event(1, 1)])) is None
+
+
+def test_of_a_run_that_ended_early_they_are_those_while_its_steps_were_timed() -> None:
+    calls = StepCalls(calls=(), time_ms=10.0, steps=9, timed_ns=(100 * MS, 190 * MS))
+    seen = [event(50, 5), event(120, 5), event(180, 20), event(195, 5)]
+    found = garbage_of(Recording(start_ns=0, step_calls=calls, collections=seen))
+    assert found is not None
+    assert found.window_s == pytest.approx(0.09)
+    (collections,) = found.collections
+    assert (collections.count, collections.total_ms) == (2, pytest.approx(25))
+    not_told = structs.replace(calls, timed_ns=(0, 0))
+    assert garbage_of(Recording(start_ns=0, step_calls=not_told, collections=seen)) is None
 
 
 def test_the_state_of_the_collector_is_passed_on() -> None:
