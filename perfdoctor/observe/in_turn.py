@@ -20,7 +20,7 @@ LONGEST_STEP_MS = 100.0
 ANSWER_S = 5.0
 """Seconds for which one turn's answer is waited for. A program that takes longer hardly lets the
 agent run, or has called its step seconds ahead: it is not asked again."""
-POLL_S = 0.01
+POLL_S = 0.05
 """Seconds between two looks at whether the program has answered."""
 
 
