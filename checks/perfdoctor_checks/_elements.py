@@ -1,5 +1,7 @@
 """Arrays that are read element by element, each with a dispatch and a wait."""
 
+from msgspec import structs
+
 from perfdoctor import (
     Eager,
     Evidence,
@@ -7,6 +9,7 @@ from perfdoctor import (
     Gain,
     Observation,
     Outcome,
+    Place,
     Steps,
     issue,
     needed,
@@ -14,7 +17,7 @@ from perfdoctor import (
     place,
     spared,
 )
-from perfdoctor_checks._operations import lost_between_ms
+from perfdoctor_checks._operations import as_a_whole, lost_between_ms
 
 AT_ONCE = Fix(
     summary="read all results of a step at once",
@@ -31,13 +34,25 @@ def by_elements(observation: Observation, eager: Eager) -> Outcome:
     if not eager.reads_one_by_one:
         return not_measured(observation.not_measured.get("steps", "no steps were seen"))
     reads = needed(eager.reads)
-    text = (
+    evidence = Evidence(f"elements in {reads.function}", round(reads.share, 3), "share", "stacks")
+    gain = spared(1.0, reads.share, reads.share / 2, reads.share)
+    return issue(seen_reading(reads), [evidence], [AT_ONCE], gain)
+
+
+def seen_reading(reads: Place) -> str:
+    """Where elements are read, and what that takes."""
+    return (
         f"{reads.function}() ({place(reads.file, reads.line)}) reads an array of jax element by "
         f"element, each with a dispatch and a wait: {reads.share:.0%} of the main thread's time"
     )
-    evidence = Evidence(f"elements in {reads.function}", round(reads.share, 3), "share", "stacks")
-    gain = spared(1.0, reads.share, reads.share / 2, reads.share)
-    return issue(text, [evidence], [AT_ONCE], gain)
+
+
+def read_at_once(observation: Observation) -> Fix:
+    """What it gains is at most what the step gains beside nothing but loading, where it can be
+    replayed: what loops over the elements goes on to do so.
+    """
+    change = as_a_whole(observation)
+    return structs.replace(AT_ONCE, change=change) if change.is_bound else AT_ONCE
 
 
 def at_once(steps: Steps) -> Gain:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from perfdoctor import Change, Compile, Observation, Scalar, Steps, place
+from perfdoctor import Change, Compile, Eager, Observation, Scalar, Steps, place
 from perfdoctor_checks._limits import FUSED, GOES_ON_S, HANDFUL, LEAST_SHARE, MOSTLY, SLIGHT
 
 NAMES = """
@@ -93,12 +93,14 @@ def loose(steps: Steps) -> float:
     return max(0.0, 1 - whole / max(1.0, steps.dispatches))
 
 
-def reads_one_by_one(steps: Steps) -> bool:
+def reads_one_by_one(steps: Steps, eager: Eager | None) -> bool:
     """Whether its single operations are made to read results one by one, as a loop over the
-    elements of an array does: it waits after every second of them, or more often.
+    elements of an array does: it waits after every second of them, or more often. What is computed
+    already is read without a wait: then the main thread is seen to spend most of its time so.
     """
     single = sum(calls for name, calls in steps.calls.items() if is_operation(name))
-    return single > HANDFUL and steps.waits >= MOSTLY * single
+    is_seen = eager is not None and eager.reads_one_by_one
+    return single > HANDFUL and (is_seen or steps.waits >= MOSTLY * single)
 
 
 def asks_in_between(steps: Steps) -> bool:

@@ -50,7 +50,7 @@ from perfdoctor import (
     traced,
 )
 from perfdoctor_checks._copies import from_host_again
-from perfdoctor_checks._elements import AT_ONCE, at_once, by_elements
+from perfdoctor_checks._elements import at_once, by_elements, read_at_once, seen_reading
 from perfdoctor_checks._limits import LEAST_SHARE, MIB, MOSTLY
 from perfdoctor_checks._operations import asks_in_between, reads_one_by_one
 
@@ -77,12 +77,12 @@ def check(observation: Observation) -> Outcome:
             "a thread of its own calls the model, for others that need its results"
         )
     evidence = facts(steps)
-    if steps.synchronized < MOSTLY:
+    one_by_one = reads_one_by_one(steps, observation.eager)
+    if steps.synchronized < MOSTLY and not one_by_one:
         share = f"{100 * steps.synchronized:.2g} %"
         return ok(f"the host waits for a result in {share} of the steps", *evidence)
     if round_trips(observation, steps):
         return ok("what the host waits for is the state that it sends back", *evidence)
-    one_by_one = reads_one_by_one(steps)
     gain = at_once(steps) if one_by_one else overlapped(observation, steps)
     if gain.speedup < 1 + LEAST_SHARE:
         return ok("the host waits for each step, and has nothing to do meanwhile", *evidence)
@@ -90,8 +90,10 @@ def check(observation: Observation) -> Outcome:
         text = f"{steps.waits_in} waits for the result of each call: {summary(steps)}"
         return hint(text, evidence, [of_library(steps.waits_in)])
     if one_by_one:
-        read = f"it reads one by one what {steps.dispatches:.0f} dispatches return"
-        return issue(f"{summary(steps)}; {read}", evidence, [AT_ONCE], gain)
+        reads = observation.eager.reads if observation.eager is not None else None
+        text = summary(steps) if reads is None else seen_reading(reads)
+        text += f"; it reads one by one what {steps.dispatches:.0f} dispatches return"
+        return issue(text, evidence, [read_at_once(observation)], gain)
     if asks_in_between(steps):
         why = "the next call may be made of what it reads"
         return hint(f"{summary(steps)}; {why}", evidence, [FEWER_CALLS])

@@ -93,7 +93,7 @@ def check(observation: Observation) -> Outcome:
     calls = f"{steps.dispatches:.3g} jitted call{'s' * (round(steps.dispatches) != 1)} a step"
     if loose(steps) * steps.dispatches <= HANDFUL:
         return ok(calls, *evidence)
-    if reads_one_by_one(steps):
+    if reads_one_by_one(steps, eager):
         return ok(f"{calls}, most of them to read results one by one: see host-sync", *evidence)
     if unfused(steps) >= SLIGHT:
         return not_fused(observation, steps, evidence)

@@ -9,7 +9,8 @@ from perfdoctor.schema.calls import Call, Eager, Kind, Leaf, Role, StepCalls
 from perfdoctor.schema.fix import Change
 from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.run import Place
-from perfdoctor_checks import host_sync
+from perfdoctor_checks import host_sync, missing_jit
+from perfdoctor_checks._elements import read_at_once
 from tests.calls import call_of
 from tests.checks.soundness import assert_sound
 from tests.recorded import recorded
@@ -152,6 +153,43 @@ def test_a_host_with_nothing_else_to_do_loses_nothing() -> None:
 def test_every_second_step_is_often_and_every_third_is_not() -> None:
     assert host_sync.check(waiting(waits=0.5)).kind == "issue"
     assert host_sync.check(waiting(waits=0.34)).kind == "ok"
+
+
+def test_what_is_computed_already_is_read_one_by_one_without_a_wait() -> None:
+    read = Place(function="add", file="/src/train.py", line=9, share=0.7)
+    eager = Eager(
+        function="after_step", file="/src/train.py", line=5, call_ms=12.0, share=0.75, reads=read
+    )
+    seen = waiting(
+        time_ms=16.0,
+        waits=0.0,
+        wait_ms=0.0,
+        waiting_steps=0.0,
+        device_busy_ms=5.0,
+        dispatches=257.0,
+        calls={"step": 1.0, "dynamic_slice": 128.0, "squeeze": 128.0},
+        work={"step": 1.0},
+        exposed_wait_ms=0.0,
+        exposed_dispatch_ms=0.5,
+        exposed_other_ms=10.3,
+    )
+    assert host_sync.check(seen).kind == "ok"
+    by_stacks = replace(seen, eager=eager)
+    outcome = host_sync.check(by_stacks)
+    assert outcome.kind == "issue"
+    assert_sound(outcome, by_stacks)
+    assert outcome.summary.startswith("add() (src/train.py:9) reads an array of jax element by")
+    assert missing_jit.check(by_stacks).kind == "ok"
+    assert missing_jit.check(seen).kind == "issue"
+
+
+def test_what_it_gains_is_at_most_what_the_step_gains_beside_loading() -> None:
+    seen = waiting()
+    assert read_at_once(seen).change is None
+    leaf = Leaf(argument="p", role="state", kind="device", shape=(2,), dtype="float32", bytes=8)
+    calls = StepCalls(calls=(called(leaf),), time_ms=10.0, steps=50)
+    change = read_at_once(replace(seen, calls=calls)).change
+    assert change is not None and change.is_bound and change.step == {"handling": 0}
 
 
 def test_the_losses_of_an_epoch_that_are_read_at_once_are_one_wait() -> None:

@@ -15,11 +15,11 @@ OPERATIONS = re.compile(
     r"/jax/_src/(?:lax|numpy|nn|scipy|ops|image|core|random|prng|interpreters/(?:ad|batching))\b"
 )
 """Files of jax that dispatch operations; those that hand over arrays or read them are others."""
-ARRAYS = re.compile(r"/jax/_src/array\.py$")
-"""The file of jax's arrays, by whose methods elements are taken out and values are read."""
+ARRAYS = re.compile(r"/jax/_src/(?:array|numpy/array_methods)\.py$")
+"""The files of jax's arrays, by whose methods elements are taken out and values are read."""
 INDEXING = frozenset({"__getitem__", "__iter__"})
 READING = frozenset(
-    {"__int__", "__float__", "__bool__", "__index__", "item", "tolist", "__array__"}
+    {"__int__", "__float__", "__bool__", "__index__", "_item", "item", "tolist", "__array__"}
 )
 TRACING = re.compile(r"/jax/_src/(?:interpreters/(?:partial_eval|mlir)|compiler)\.py$")
 """Files of jax that trace and compile."""

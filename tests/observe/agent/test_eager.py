@@ -99,11 +99,12 @@ def test_a_jitted_step_dispatches_none(tmp_path: Path) -> None:
     assert watched(tmp_path, STEP + "\ntrain_step = jax.jit(train_step)\n") == [[], [], []]
 
 
-def test_an_array_that_is_read_element_by_element_is_seen(tmp_path: Path) -> None:
-    told, _, reads = watched(tmp_path, READS)
+@pytest.mark.parametrize("reading", ["int(one)", "one.item()"])
+def test_an_array_that_is_read_element_by_element_is_seen(tmp_path: Path, reading: str) -> None:
+    told, _, reads = watched(tmp_path, READS.replace("int(one)", reading))
     (function, line, share), lines = reads[0], (tmp_path / "train.py").read_text().splitlines()
     assert told[0][0] == function == "train_step"
-    assert lines[line - 1].strip() in ("one = action[n]", "int(one)") and share > 0.5
+    assert lines[line - 1].strip() in ("one = action[n]", reading) and share > 0.5
 
 
 def test_a_program_that_dispatches_no_more_is_not_looked_at_for_long() -> None:
