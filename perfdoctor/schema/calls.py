@@ -232,7 +232,7 @@ class Eager(Struct, frozen=True, kw_only=True):
     @property
     def reads_one_by_one(self) -> bool:
         """Whether its operations are mostly made to read arrays element by element."""
-        return self.reads is not None and self.reads.share >= MOSTLY
+        return self.reads is not None and self.reads.share >= MOSTLY * self.share
 
     @property
     def is_step(self) -> bool:
