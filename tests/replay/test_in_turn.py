@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from perfdoctor.observe.in_turn import Running
-from perfdoctor.replay.in_turn import TURNS, times_as_long, turns
+from perfdoctor.replay.in_turn import MOST_TURNS, TURNS, times_as_long, turns
 from perfdoctor.schema.capture import Replayed
 
 
@@ -43,6 +43,14 @@ def test_a_turn_compares_what_both_take_at_the_time() -> None:
     found = turns(run, program)
     assert found == pytest.approx([math.log(0.8)] * TURNS)
     assert all(rested) and len(rested) == 1 + TURNS  # it has not gone on when its turns begin
+
+
+def test_where_turns_differ_there_are_more_of_them() -> None:
+    program = Told([10.0, 7.0] * MOST_TURNS)
+    found = turns(lambda seconds, until: Replayed(steps=100, wall_s=0.8), program)
+    assert len(found) == MOST_TURNS
+    a_little = Told([10.0, 10.2] * MOST_TURNS)
+    assert len(turns(lambda seconds, until: Replayed(steps=100, wall_s=0.8), a_little)) == TURNS
 
 
 def test_a_program_that_ends_has_no_more_turns() -> None:

@@ -16,6 +16,7 @@ from perfdoctor.trials.statistics import (
     LEVEL,
     LOOKS,
     MOST_BLURRED,
+    UNLIKE,
     between_both,
     between_launches,
     blurred,
@@ -23,6 +24,7 @@ from perfdoctor.trials.statistics import (
     gain_of,
     quantile,
     trimmed_mean,
+    unlike,
 )
 
 log_ratios = st.floats(-1, 1)
@@ -223,6 +225,22 @@ def test_a_fix_that_takes_nearly_all_away_may_gain_far_less() -> None:
 
 def test_a_replay_that_could_not_be_compared_may_be_off_by_as_much_as_is_allowed() -> None:
     assert blurred(2.0, None) == pytest.approx((2 / (1 + FAITHFUL), 2 * (1 + FAITHFUL)))
+
+
+@given(pairs)
+def test_a_gain_that_is_not_of_the_program_is_less_certain_the_more_is_taken_away(
+    seen: list[list[float]],
+) -> None:
+    own, replayed = gain_of(seen), gain_of(seen, "replayed")
+    assert replayed.speedup == own.speedup
+    half = math.hypot(log_width(own) / 2, unlike(own.speedup))
+    assert log_width(replayed) / 2 == pytest.approx(half)
+
+
+def test_what_takes_nothing_away_leaves_nothing_unlike() -> None:
+    assert unlike(1.0) == unlike(0.5) == 0
+    assert unlike(2.0) == pytest.approx(UNLIKE / 2)
+    assert unlike(1e9) == pytest.approx(UNLIKE)
 
 
 def test_a_gain_of_two_ways_reaches_from_one_to_the_other() -> None:

@@ -16,8 +16,8 @@ OWN_FILES.add(__file__)
 FEWEST_TIMED, LONGEST_TIMED_S = 20, 6.0
 """Calls that are timed at least, and for how long at most, where these are LEAST_CALLS."""
 MARK_CALLS, MARK_S = 8, 0.05
-"""From one call of which it is told when it was computed to the next such one; that takes 0.1 ms.
-"""
+"""From one call of which it is told when it was computed to the next such one: calls at first,
+where the program runs ahead, and seconds. Of steps of 1 ms it took 5 % to tell of each eighth."""
 MOST_COPIED_BYTES = 2**24
 """The largest array that is copied, in bytes."""
 
@@ -65,6 +65,8 @@ class Timer:
         self._marks: deque[Mark] = deque()
         self._newest: Mark | None = None
         self._first: Mark | None = None
+        self._noted: Mark | None = None
+        self._mark_calls = MARK_CALLS
 
     def __call__(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Make a call."""
@@ -127,6 +129,9 @@ class Timer:
         return told[0], told[-1]
 
     def _note(self, mark: Mark) -> None:
+        before, self._noted = self._noted, mark
+        if before is not None and mark.computed_ns - before.computed_ns < MARK_S / 2 * 1e9:
+            self._mark_calls *= 2
         if self._first is None:
             self._first, self.begin_ns = mark, mark.computed_ns
             return
@@ -147,7 +152,7 @@ class Timer:
             return True
         if function.name != newest.function:
             return False
-        runs_ahead = len(self.calls) - newest.calls >= MARK_CALLS and not newest.computed_ns
+        runs_ahead = len(self.calls) - newest.calls >= self._mark_calls and not newest.computed_ns
         return runs_ahead or now_ns - newest.made_ns >= MARK_S * 1e9
 
     def _mark(self, function: Function, outputs: Any, now_ns: int) -> None:

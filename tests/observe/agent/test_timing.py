@@ -103,6 +103,28 @@ def test_calls_ahead_of_what_is_computed_are_timed_by_that(monkeypatch: pytest.M
     assert timer.end_ns - timer.begin_ns == len(timer.calls) * 500_000_000
 
 
+def test_the_shorter_steps_are_the_fewer_of_them_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is told of a step takes 0.1 ms; of steps of 1 ms, one in 32 ms is enough."""
+    passes, step, pending = clock(monkeypatch), returns(), list[Later]()
+
+    def copied(jax: Any, outputs: Any) -> Later:
+        pending.append(Later())
+        return pending[-1]
+
+    monkeypatch.setattr(timing, "copy_of_smallest", copied)
+    timer = Timer(SimpleNamespace(block_until_ready=lambda copy: None), 1.0)
+    while not timer.is_told():
+        for _ in range(MARK_CALLS):  # each is computed as the next one is told
+            passes(0.001)
+            for copy in pending[:-1]:
+                copy.is_computed = True
+            timer(step, (), {})
+        for copy in pending:
+            copy.is_computed = True
+    assert len(pending) < 1000 / MARK_CALLS / 2
+    assert timer.end_ns - timer.begin_ns == len(timer.calls) * 1_000_000
+
+
 def test_what_was_computed_before_the_next_call_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
