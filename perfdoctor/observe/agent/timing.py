@@ -17,7 +17,8 @@ FEWEST_TIMED, LONGEST_TIMED_S = 20, 6.0
 """Calls that are timed at least, and for how long at most, where these are LEAST_CALLS."""
 MARK_CALLS, MARK_S = 8, 0.05
 """From one call of which it is told when it was computed to the next such one: calls at first,
-where the program runs ahead, and seconds. Of steps of 1 ms it took 5 % to tell of each eighth."""
+where the program runs ahead, and seconds. It took some percent of steps of 1 ms to tell of each
+eighth."""
 MOST_COPIED_BYTES = 2**24
 """The largest array that is copied, in bytes."""
 
