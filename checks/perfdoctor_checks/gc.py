@@ -130,7 +130,7 @@ def facts(garbage: Garbage, steps: Steps) -> list[Evidence]:
             Evidence(
                 f"generation {each.generation} collections",
                 each.count,
-                f"in {garbage.window_s:.0f} s, {each.longest_ms:.1f} ms at most",
+                f"in {garbage.window_s:.1f} s, {each.longest_ms:.1f} ms at most",
                 shorten(each.place),
             )
             for each in garbage.collections[:3]

@@ -17,7 +17,9 @@ The trace counts how often a step the main thread waits for a result, and for ho
 its time is its own work; overlapped, a step would take the longer of this and the device's. The
 estimate is their ratio; on a CPU the two share the cores, whose work stays the same. Where it waits
 after every second operation that it dispatches, or more often, it reads the elements of arrays one
-by one: dispatching is lost with the waiting. Results after most calls of a function that a step
+by one: dispatching is lost with the waiting. What is computed already is read without a wait; that
+is seen by the main thread's stack. What reading all at once gains is measured as a bound: the step
+alone beside nothing but loading. Results after most calls of a function that a step
 calls many times may be what the next call is made of, as actions are, and are a hint.
 
 How to fix
@@ -77,7 +79,8 @@ def check(observation: Observation) -> Outcome:
             "a thread of its own calls the model, for others that need its results"
         )
     evidence = facts(steps)
-    one_by_one = reads_one_by_one(steps, observation.eager)
+    eager = observation.eager
+    one_by_one = reads_one_by_one(steps, eager)
     if steps.synchronized < MOSTLY and not one_by_one:
         share = f"{100 * steps.synchronized:.2g} %"
         return ok(f"the host waits for a result in {share} of the steps", *evidence)
@@ -90,8 +93,8 @@ def check(observation: Observation) -> Outcome:
         text = f"{steps.waits_in} waits for the result of each call: {summary(steps)}"
         return hint(text, evidence, [of_library(steps.waits_in)])
     if one_by_one:
-        reads = observation.eager.reads if observation.eager is not None else None
-        text = summary(steps) if reads is None else seen_reading(reads)
+        by_stacks = eager.reads if eager is not None and eager.reads_one_by_one else None
+        text = seen_reading(by_stacks) if by_stacks is not None else summary(steps)
         text += f"; it reads one by one what {steps.dispatches:.0f} dispatches return"
         return issue(text, evidence, [read_at_once(observation)], gain)
     if asks_in_between(steps):

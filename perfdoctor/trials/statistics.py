@@ -25,8 +25,8 @@ no more."""
 UNLIKE = 0.45
 """By how much, as a logarithm, what a fix leaves of a replayed step is unlike what it leaves of the
 program's, where it leaves next to nothing. Fitted by tests/benchmarks/known_gains.py to half of the
-gains whose truth is known, so that of the intervals of gains within a factor of two of the truth 95
-% hold it; of the other half 91 % do, and 84 % of all gains."""
+gains whose truth is known, so that 95 % of the intervals of those within a factor of two of it hold
+it; of the other half 91 % of such gains' do, and 84 % of all."""
 LAUNCH_SD = 0.02
 """Standard deviation of the log ratio of two identical live processes, between launches, as it is
 typical of a program of which nothing is known yet."""
@@ -127,12 +127,12 @@ def blurred(gain: float, emulation_error: float | None) -> tuple[float, float]:
     return min(gain, *gains), max(gain, *gains)
 
 
-def unlike(gain: float) -> float:
+def unlike(gain: float, at_most: float = UNLIKE) -> float:
     """By how much, as a logarithm, a gain on a replayed step differs from that of the program since
     the steps that are left are not alike. The more a fix leaves, the more of that is in the step
-    before, too, and in their ratio it is none.
+    before, too, and in their ratio it is none. `at_most`: where it leaves next to nothing.
     """
-    return UNLIKE * max(0.0, 1 - 1 / gain)
+    return at_most * max(0.0, 1 - 1 / gain)
 
 
 def between_both(least: Gain, most: Gain) -> Gain:

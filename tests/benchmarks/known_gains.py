@@ -4,7 +4,8 @@ python -m tests.benchmarks.known_gains
 
 Nothing is run. known_gains.jsonl holds the replayed gains of the causes that were named first in
 the ward (at 6dec781) and in eight rounds of fresh scripts, as they came out, each with its truth,
-measured on the same machine. Their intervals are those of before UNLIKE
+measured on the same machine: a copy of what tests/clinic/results had at 6dec781, ward.txt and the
+rounds' JSON, for these are measured anew now and then. Their intervals are those of before UNLIKE
 (perfdoctor/trials/statistics.py): they count the noise of slices and launches, and the error of the
 whole emulated step.
 
@@ -22,7 +23,7 @@ from random import Random
 from statistics import median
 from typing import NamedTuple
 
-from perfdoctor.trials.statistics import UNLIKE
+from perfdoctor.trials.statistics import UNLIKE, unlike
 from tests.saved import save
 
 KNOWN = Path(__file__).parent / "results" / "known_gains.jsonl"
@@ -49,24 +50,25 @@ class Known(NamedTuple):
         """Its logarithm over the truth's."""
         return math.log(self.gain / self.truth)
 
-    def half(self, unlike: float, *, upwards: bool) -> float:
-        """Half of its interval with so much more, by the logarithm."""
-        own = math.log(self.high / self.gain if upwards else self.gain / self.low)
-        return math.hypot(own, unlike * max(0.0, 1 - 1 / self.gain))
+    def halves(self, at_most: float) -> tuple[float, float]:
+        """By how far its interval reaches down and up then, as logarithms; see `unlike`."""
+        more = unlike(self.gain, at_most)
+        down, up = math.log(self.gain / self.low), math.log(self.high / self.gain)
+        return math.hypot(down, more), math.hypot(up, more)
 
-    def holds(self, unlike: float) -> bool:
+    def holds(self, at_most: float) -> bool:
         """Whether the truth is in it then."""
-        return -self.half(unlike, upwards=True) <= self.error <= self.half(unlike, upwards=False)
+        down, up = self.halves(at_most)
+        return -up <= self.error <= down
 
-    def is_wide(self, unlike: float) -> bool:
+    def is_wide(self, at_most: float) -> bool:
         """Whether it says little then."""
-        both = self.half(unlike, upwards=True) + self.half(unlike, upwards=False)
-        return both > math.log(WIDE)
+        return sum(self.halves(at_most)) > math.log(WIDE)
 
 
-def share(gains: Sequence[Known], unlike: float) -> float:
+def share(gains: Sequence[Known], at_most: float) -> float:
     """Of the intervals, those that hold the truth."""
-    return sum(each.holds(unlike) for each in gains) / len(gains)
+    return sum(each.holds(at_most) for each in gains) / len(gains)
 
 
 def near(gains: Sequence[Known]) -> list[Known]:

@@ -180,6 +180,8 @@ def test_what_is_computed_already_is_read_one_by_one_without_a_wait() -> None:
     assert_sound(outcome, by_stacks)
     assert outcome.summary.startswith("add() (src/train.py:9) reads an array of jax element by")
     assert missing_jit.check(by_stacks).kind == "ok"
+    few = replace(seen, eager=replace(eager, reads=replace(read, share=0.3)))
+    assert host_sync.check(few).kind == "ok"
     assert missing_jit.check(seen).kind == "issue"
 
 

@@ -73,8 +73,8 @@ def test_collections_of_a_run_that_ends_before_it_is_steady_are_told(
 ) -> None:
     loop = """
 import gc
-x = jnp.ones((99, 99))
-for _ in range(40):
+x, until = jnp.ones((99, 99)), time.monotonic() + 1.4
+while time.monotonic() < until:
     x = step(x).block_until_ready()
     gc.collect()
 """

@@ -19,7 +19,7 @@ ARRAYS = re.compile(r"/jax/_src/(?:array|numpy/array_methods)\.py$")
 """The files of jax's arrays, by whose methods elements are taken out and values are read."""
 INDEXING = frozenset({"__getitem__", "__iter__"})
 READING = frozenset(
-    {"__int__", "__float__", "__bool__", "__index__", "_item", "item", "tolist", "__array__"}
+    {"__int__", "__float__", "__bool__", "__index__", "_item", "tolist", "__array__"}
 )
 TRACING = re.compile(r"/jax/_src/(?:interpreters/(?:partial_eval|mlir)|compiler)\.py$")
 """Files of jax that trace and compile."""
