@@ -17,6 +17,7 @@ from typing import IO, Self
 import psutil
 
 from perfdoctor import shared_memory
+from perfdoctor.process_tree import family, halted, resume, send
 
 GRACE_S = 3.0
 """How long a child may take to leave by itself (grain's workers release shared memory then)."""
@@ -126,18 +127,17 @@ class ProcessGroups:
     def end(self, *children: psutil.Popen, grace_s: float = GRACE_S) -> None:
         """End children with all their descendants: asked first, killed after `grace_s`."""
         with self._uninterrupted():
-            everyone = [process for child in children for process in tree(child)]
-            shared = shared_memory.opened_by(everyone)
+            known = family(children)
+            shared = shared_memory.opened_by(known)
             for child in children:
                 resume(child)
                 with suppress(psutil.Error):
                     child.terminate()
             psutil.wait_procs(children, timeout=grace_s)
-            trackers = [process for process in everyone if is_resource_tracker(process)]
-            others = [process for process in everyone if process not in trackers]
-            send(signal.SIGSTOP, others)
+            others, trackers = halted(children, known)
             shared |= shared_memory.opened_by(others)
             send(signal.SIGKILL, others)
+            send(signal.SIGCONT, trackers)
             psutil.wait_procs(trackers, timeout=grace_s)
             send(signal.SIGKILL, trackers)
             for child in children:
@@ -150,31 +150,6 @@ class ProcessGroups:
                             stream.close()
                 self._children.remove(child)
             shared_memory.remove(shared, self._began_s)
-
-
-def send(number: signal.Signals, processes: Sequence[psutil.Process]) -> None:
-    """A signal to those that still live."""
-    for process in processes:
-        with suppress(psutil.Error):
-            process.send_signal(number)
-
-
-def is_resource_tracker(process: psutil.Process) -> bool:
-    """Python's own helper that removes shared memory and semaphores which others left behind.
-
-    It ends by itself as soon as the processes are gone that it works for.
-    """
-    with suppress(psutil.Error):
-        return "multiprocessing.resource_tracker" in " ".join(process.cmdline())
-    return False
-
-
-def tree(child: psutil.Process) -> list[psutil.Process]:
-    """A process and all its descendants that live."""
-    try:
-        return [child, *child.children(recursive=True)]
-    except psutil.Error:
-        return [child]
 
 
 def cpu_seconds(process: psutil.Process) -> float:
@@ -197,42 +172,6 @@ def peak_rss_bytes(process: psutil.Process) -> int:
     with suppress(psutil.Error):
         return int(process.memory_info().rss)
     return 0
-
-
-def suspend(child: psutil.Process) -> int:
-    """Stop a process at once (SIGSTOP), and then all its descendants: at which instant, by
-    time.monotonic_ns().
-    """
-    with suppress(psutil.Error):
-        child.suspend()
-    instant_ns = time.monotonic_ns()
-    send(signal.SIGSTOP, tree(child)[1:])
-    return instant_ns
-
-
-def resume(child: psutil.Process) -> int:
-    """Let a suspended process go on (SIGCONT), after all its descendants: at which instant, by
-    time.monotonic_ns().
-    """
-    resume_descendants(child)
-    return resume_alone(child)
-
-
-def resume_descendants(child: psutil.Process) -> None:
-    """Finding them takes milliseconds, in which the process itself still rests."""
-    for process in reversed(tree(child)[1:]):
-        with suppress(psutil.Error):
-            process.resume()
-
-
-def resume_alone(child: psutil.Process) -> int:
-    """Let a suspended process run again, without its descendants; returns when, by
-    time.monotonic_ns().
-    """
-    instant_ns = time.monotonic_ns()
-    with suppress(psutil.Error):
-        child.resume()
-    return instant_ns
 
 
 def out_of_memory(log: Sequence[str]) -> str | None:

@@ -4,7 +4,7 @@ Its resource tracker removes what they have told it of. A process that is killed
 made some, which a loader's worker does for each batch, has not told it yet.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,19 +12,39 @@ import psutil
 
 FOLDER = Path("/dev/shm")
 """Where Linux has it."""
-PREFIX = "psm_"
-"""Of the names that multiprocessing.shared_memory gives."""
+PREFIXES = ("psm_", "sem.mp-")
+"""Of the names that multiprocessing gives to shared memory and to semaphores."""
 
 
 def opened_by(processes: Iterable[psutil.Process]) -> set[Path]:
-    """The shared memory that the processes have open; those of others can't be looked at."""
-    found = set()
-    for process in processes:
-        with suppress(OSError):  # it has ended, or is another user's
-            for descriptor in Path(f"/proc/{process.pid}/fd").iterdir():
-                with suppress(OSError):  # closed by now
-                    found.add(descriptor.readlink())
-    return {file for file in found if file.parent == FOLDER and file.name.startswith(PREFIX)}
+    """The shared memory and the semaphores that the processes have open; what processes of others
+    have can't be looked at.
+    """
+    found = {file for process in processes for file in (*descriptors(process), *mapped(process))}
+    return {file for file in found if file.parent == FOLDER and file.name.startswith(PREFIXES)}
+
+
+def descriptors(process: psutil.Process) -> Iterator[Path]:
+    """The files that a process has open by a number; none if it has ended, or is another user's."""
+    with suppress(OSError):
+        for descriptor in Path(f"/proc/{process.pid}/fd").iterdir():
+            with suppress(OSError):  # closed by now
+                yield descriptor.readlink()
+
+
+def mapped(process: psutil.Process) -> Iterator[Path]:
+    """The files that a process has in its memory, as it has semaphores: these were made by another
+    name, so it is the numbers of the files that tell.
+    """
+    inodes = set()
+    with suppress(OSError):
+        for line in Path(f"/proc/{process.pid}/maps").read_text(errors="replace").splitlines():
+            if f"{FOLDER}/" in line:
+                inodes.add(int(line.split()[4]))
+    for file in FOLDER.iterdir() if inodes else ():
+        with suppress(OSError):
+            if file.stat().st_ino in inodes:
+                yield file
 
 
 def remove(files: Iterable[Path], since_s: float) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from perfdoctor.process_tree import suspend
 from perfdoctor.processes import (
     Interrupted,
     ProcessGroups,
@@ -16,8 +17,6 @@ from perfdoctor.processes import (
     out_of_memory,
     peak_rss_bytes,
     python_module,
-    resume,
-    suspend,
 )
 from tests.awaited import await_status
 
@@ -134,16 +133,6 @@ def test_suspended_children_and_grandchildren_end_too() -> None:
         await_status(psutil.Process(int(pid)), psutil.STATUS_STOPPED)
     assert child.returncode == -signal.SIGTERM
     assert gone(int(pid))
-
-
-def test_suspending_and_resuming_reach_the_whole_tree() -> None:
-    with ProcessGroups() as groups:
-        child, pid = started(groups, PARENT, "together")
-        both = [psutil.Process(child.pid), psutil.Process(int(pid))]
-        for act, status in ((suspend, psutil.STATUS_STOPPED), (resume, psutil.STATUS_SLEEPING)):
-            act(child)
-            for process in both:
-                await_status(process, status)
 
 
 def test_a_child_may_leave_by_itself(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from perfdoctor.observe import load
 from perfdoctor.observe.gpu import gpus
 from perfdoctor.observe.in_turn import InTurn, Running, takes_turns
 from perfdoctor.observe.reading import READING_S, digested, read_recording
-from perfdoctor.processes import ProcessGroups, tree
+from perfdoctor.process_tree import tree
+from perfdoctor.processes import ProcessGroups
 from perfdoctor.protocol import (
     AGAIN,
     CLOSED,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from perfdoctor.processes import resume, suspend
+from perfdoctor.process_tree import resume, suspend
 from perfdoctor.protocol import TIMED, TURN
 from perfdoctor.schema.recording import Recording
 

@@ -14,7 +14,8 @@ import psutil
 
 from perfdoctor.kernel import read_text
 from perfdoctor.observe.cgroup import throttled_ms
-from perfdoctor.processes import cpu_seconds, tree
+from perfdoctor.process_tree import tree
+from perfdoctor.processes import cpu_seconds
 from perfdoctor.schema.surroundings import BusyProcess, Load
 
 SHOWN_CORES = 0.02

@@ -13,15 +13,8 @@ import psutil
 
 from perfdoctor.counters import EVERY, STEPS
 from perfdoctor.injection import injected
-from perfdoctor.processes import (
-    ProcessGroups,
-    peak_rss_bytes,
-    resume,
-    resume_alone,
-    resume_descendants,
-    suspend,
-    tree,
-)
+from perfdoctor.process_tree import resume, resume_alone, resume_descendants, suspend, tree
+from perfdoctor.processes import ProcessGroups, peak_rss_bytes
 from perfdoctor.schema.fix import Change
 from perfdoctor.schema.launch import Launch
 from perfdoctor.trials.live import Live, WorkerEnded

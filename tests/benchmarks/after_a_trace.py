@@ -21,7 +21,8 @@ import psutil
 from perfdoctor.counters import EVERY, STEPS
 from perfdoctor.injection import injected
 from perfdoctor.observe.following import WINDOW_S
-from perfdoctor.processes import ProcessGroups, resume, suspend
+from perfdoctor.process_tree import resume, suspend
+from perfdoctor.processes import ProcessGroups
 from perfdoctor.protocol import LEARNT, RECORDED, TURNS_OVER
 from perfdoctor.trials.shared_counters import SharedCounters
 from tests.benchmarks.counted import NO_CHANGE
