@@ -21,6 +21,8 @@ from perfdoctor.process_tree import family, halted, resume, send
 
 GRACE_S = 3.0
 """How long a child may take to leave by itself (grain's workers release shared memory then)."""
+AGAIN_S = 5.0
+"""After so long a signal interrupts again: whoever cleans up is done by then."""
 OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "MemoryError", "Out of memory", "out of memory")
 """What a program writes that has run out of memory: XLA's and Python's words for it."""
 
@@ -32,8 +34,11 @@ class Interrupted(BaseException):
 class ProcessGroups:
     """Owns the children and folders of a command, as a context that ends them all.
 
-    SIGINT and SIGTERM raise `Interrupted` in the main thread, once; never while a child is being
-    started or ended, so none is lost between its start and its entry in the list.
+    SIGINT and SIGTERM raise `Interrupted` in the main thread; never while a child is being started
+    or ended, so none is lost between its start and its entry in the list. An exception that a
+    signal raises may get lost in a library: compiled modules clear those that are raised while they
+    are imported. So it is raised anew after the next child or folder, and by signals that arrive
+    `AGAIN_S` later; a signal before that does not disturb what others clean up.
     """
 
     def __init__(self) -> None:
@@ -41,8 +46,8 @@ class ProcessGroups:
         self._children: list[psutil.Popen] = []
         self._folders: list[Path] = []
         self._busy = 0
-        self._pending = False
-        self._interrupted = False
+        self._closing = False
+        self._interrupted_s: float | None = None
         self._handlers: dict[int, object] = {}
 
     def __enter__(self) -> Self:
@@ -56,7 +61,7 @@ class ProcessGroups:
 
     def close(self) -> None:
         """End everything; may be called again, and after an interruption of itself."""
-        self._interrupted = True  # from here on signals are ignored
+        self._closing = True  # from here on signals are ignored
         self.end(*self._children)
         for folder in list(self._folders):
             self.discard(folder)
@@ -65,13 +70,16 @@ class ProcessGroups:
             signal.signal(number, handler)  # type: ignore[arg-type]
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self._interrupted:
+        now_s = time.monotonic()
+        if self._interrupted_s is not None and now_s < self._interrupted_s + AGAIN_S:
             return
-        if self._busy:
-            self._pending = True
-            return
-        self._interrupted = True
-        raise Interrupted
+        self._interrupted_s = now_s
+        self._give_way()
+
+    def _give_way(self) -> None:
+        """Raise `Interrupted`, if a signal has come, and now is a moment for it."""
+        if self._interrupted_s is not None and not self._busy and not self._closing:
+            raise Interrupted
 
     @contextmanager
     def _uninterrupted(self) -> Iterator[None]:
@@ -80,9 +88,7 @@ class ProcessGroups:
             yield
         finally:
             self._busy -= 1
-        if self._pending and not self._busy and not self._interrupted:
-            self._interrupted = True
-            raise Interrupted
+        self._give_way()
 
     def folder(self, prefix: str = "perfdoctor-", beside: Path | None = None) -> Path:
         """A new temporary folder, in the system's place for them or in `beside`."""
