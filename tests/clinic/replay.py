@@ -130,19 +130,28 @@ def examined(name: str, known: Mapping[str, Any]) -> Row:
     with tempfile.TemporaryDirectory() as folder, ProcessGroups() as groups:
         launch, capture = launch_of(name, Path(folder)), groups.folder()
         target = Target(kind="script", name=name)
-        observation = observe(target, launch, groups, LIMIT_S, lambda text: None, capture)
-        calls = observation.calls
-        if calls is None:
-            return Row(name, (observation.not_measured.get("calls", "no calls"),))
-        wrong, count = wrong_roles(calls, known), sum(len(each.leaves) for each in calls.calls)
+        with Replay(groups, launch.env, capture, quiet) as replay:
+            observation = observe(target, launch, groups, LIMIT_S, quiet, capture, replay.in_turn)
+            calls = observation.calls
+            if calls is None:
+                return Row(name, (observation.not_measured.get("calls", "no calls"),))
+            wrong, count = wrong_roles(calls, known), sum(len(each.leaves) for each in calls.calls)
+            try:
+                told = replay.told(observation, time.monotonic() + LIMIT_S)
+            except WorkerEnded as error:
+                return Row(name, (*wrong, str(error)), count, observed_ms=calls.time_ms)
         try:
-            with Replay(groups, launch.env, capture, lambda text: None) as replay:
-                emulated_ms = replay.told(observation, time.monotonic() + LIMIT_S).emulated_ms
             by_hand_ms, alone_ms = in_turns(name, groups, launch, capture)
         except WorkerEnded as error:
-            return Row(name, (*wrong, str(error)), count, observed_ms=calls.time_ms)
+            return Row(name, (*wrong, str(error)), count, observed_ms=told.observed_ms)
     seconds = round(time.monotonic() - start, 1)
-    return Row(name, wrong, count, by_hand_ms, alone_ms, calls.time_ms, emulated_ms, seconds)
+    return Row(
+        name, wrong, count, by_hand_ms, alone_ms, told.observed_ms, told.emulated_ms, seconds
+    )
+
+
+def quiet(text: str) -> None:
+    """The table is all that is printed."""
 
 
 def wrong_roles(calls: StepCalls, known: Mapping[str, Any]) -> tuple[str, ...]:
