@@ -1,9 +1,9 @@
-"""Ten scripts that were written after the checks were frozen, four faults in each: once through.
+"""Scripts that were written after the checks were frozen, most with four faults: once through.
 
 python -m tests.clinic.fresh ROUND [NAME …]
 
-ROUND is `first` to `eighth`, a folder of `fresh`: scripts that were examined once are known, and
-the next ten are to be written by somebody else. Their authors knew the ids of the checks, and
+ROUND is `first` to `ninth`, a folder of `fresh`: scripts that were examined once are known, and
+the next are to be written by somebody else. Their authors knew the ids of the checks, and
 neither perfdoctor's code nor the scripts on which it was tried. `cases.json` there has the lines by
 which each fault differs from its healthy script, the environment, and which id is to come first;
 `truth.json`, if it is there, what faults cost when their author tried them, in one short run each.
@@ -37,6 +37,7 @@ KEPT_AS = {
     "sixth": "fresh_sixth",
     "seventh": "fresh_seventh",
     "eighth": "fresh_eighth",
+    "ninth": "fresh_ninth",
 }
 """The names of their results."""
 ENDED = re.compile(r"^done (\d+) steps in ([0-9.eE+-]+) s$", re.MULTILINE)
