@@ -11,7 +11,7 @@ from perfdoctor.schema.errors import NothingMeasured
 from perfdoctor.schema.fix import Fix, Gain
 from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.report import Evidence, Outcome
-from perfdoctor.schema.steps import ENDED_EARLY, Steps
+from perfdoctor.schema.steps import Steps
 
 Part = TypeVar("Part")
 PLAIN = re.compile(r"[\w.:=]+")
@@ -34,11 +34,11 @@ def traced(steps: Steps | None) -> Steps:
     """The steps, of which a window was traced.
 
     Raises:
-        NothingMeasured: the run ended before.
+        NothingMeasured: the run ended before, or its trace was not read.
     """
     known = needed(steps)
     if not known.is_traced:
-        raise NothingMeasured(ENDED_EARLY)
+        raise NothingMeasured(known.why_untraced)
     return known
 
 

@@ -110,6 +110,7 @@ def depth_of(program: Program, layers: Sequence[Layer]) -> int:
     """Dense layers one after another, with weights of their own: derivatives of a network, and
     several calls of it, write the same ones again. Weights that lie in one array are those of
     layers one after another where a loop takes one at a time; else of networks beside each other.
+    At most as many as wait for each other: experts do not.
     """
     trips = {loop.trips for loop in program.loops}
     weights: Counter[tuple[int, ...]] = Counter()
@@ -124,7 +125,8 @@ def depth_of(program: Program, layers: Sequence[Layer]) -> int:
     for layer in layers:
         size = tuple(sorted((layer.inputs, layer.outputs)))
         written[size] += layer.written * passes[size]
-    return sum(min(count, weights[size]) for size, count in written.items())
+    depth = sum(min(count, weights[size]) for size, count in written.items())
+    return depth if program.chain is None else min(depth, program.chain)
 
 
 def compile_s(observation: Observation) -> float | None:

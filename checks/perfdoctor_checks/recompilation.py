@@ -45,8 +45,15 @@ from perfdoctor import (
     spared,
 )
 from perfdoctor_checks._explanations import FIXES, explained
-from perfdoctor_checks._limits import FEW, RECURRING
-from perfdoctor_checks._repeats import inside, recurring, repeats_of, share_lost, spent_s
+from perfdoctor_checks._limits import FEW, LEAST_SHARE, RECURRING
+from perfdoctor_checks._repeats import (
+    Repeats,
+    inside,
+    recurring,
+    repeats_of,
+    share_lost,
+    spent_s,
+)
 
 ID = "recompilation"
 NEEDS = ("compiles",)
@@ -57,6 +64,8 @@ def check(observation: Observation) -> Outcome:
     compiles, steps = needed(observation.compiles), observation.steps
     if steps is None:
         return without_steps(observation, compiles)
+    if not steps.is_traced:
+        return while_timed(observation, compiles)
     found = recurring(compiles, steps)
     lost_s = {name: spent_s(each, steps) for name, each in found.items()}
     if not found:
@@ -78,33 +87,64 @@ def check(observation: Observation) -> Outcome:
 
 
 def without_steps(observation: Observation, compiles: tuple[Compile, ...]) -> Outcome:
+    """Where no steps were seen, compiling may be all that there is."""
+    again = dominating(compiles)
+    if not again:
+        return not_measured("no steps were seen, and no function was compiled again and again")
+    spent = sum(one.seconds for each in again.values() for one in each)
+    share = spent / max(span_s(compiles, again), spent)
+    return told_of_run(observation, compiles, again, share, ", as if in every step")
+
+
+def while_timed(observation: Observation, compiles: tuple[Compile, ...]) -> Outcome:
+    """Where the run ended before a window, its calls tell how much of the timed steps it took."""
+    calls, again = observation.calls, dominating(compiles)
+    share = min(1.0, calls.compiling_ms / calls.time_ms) if calls is not None else 0.0
+    if not again or share < LEAST_SHARE:
+        text = "nothing is compiled again and again; none while steps were timed"
+        return ok(text, total(compiles))
+    return told_of_run(observation, compiles, again, share, "")
+
+
+def dominating(compiles: tuple[Compile, ...]) -> Repeats:
     """The functions that took most of the compiling, again and again; JAX explains only those of
     the user.
     """
-    repeats = repeats_of(compiles)
     again = {
         name: each
-        for name, each in repeats.items()
+        for name, each in repeats_of(compiles).items()
         if len(each) >= FEW and any(one.reason for one in each)
     }
-    lost = {name: sum(one.seconds for one in each) for name, each in again.items()}
-    if sum(lost.values()) < sum(each.seconds for each in compiles) / 2 or not again:
-        return not_measured("no steps were seen, and no function was compiled again and again")
-    worst = max(again, key=lost.__getitem__)
+    spent = sum(one.seconds for each in again.values() for one in each)
+    return again if spent >= sum(each.seconds for each in compiles) / 2 else {}
+
+
+def span_s(compiles: tuple[Compile, ...], again: Repeats) -> float:
+    """From the first compilation of these functions to their last one."""
     first_s = min(each.at_s for each in compiles if each.function in again)
-    last_s = max(each[-1].at_s for each in again.values())
-    span_s = max(last_s - first_s, sum(lost.values()))
-    count = len(again[worst])
+    return max(each[-1].at_s for each in again.values()) - first_s
+
+
+def told_of_run(
+    observation: Observation,
+    compiles: tuple[Compile, ...],
+    again: Repeats,
+    share: float,
+    how_often: str,
+) -> Outcome:
+    """The issue, by all compilations of the run. `share`: of the time of the steps."""
+    lost = {name: sum(one.seconds for one in each) for name, each in again.items()}
+    worst = max(again, key=lost.__getitem__)
+    count, others = len(again[worst]), len(again) - 1
+    within_s = max(span_s(compiles, again), sum(lost.values()))
     summary = (
-        f"{worst} was compiled {count + 1} times in {span_s:.1f} s, as if in every step, "
+        f"{worst} was compiled {count + 1} times in {within_s:.1f} s{how_often}, "
         f"{lost[worst] / count * 1e3:.0f} ms each"
     )
-    others = len(again) - 1
     summary += f", and {others} other function{'s' * (others != 1)} too" if others else ""
     facts = [*(repeated(name, each, lost[name]) for name, each in again.items()), total(compiles)]
     reason = again[worst][-1].reason
-    gain = without(sum(lost.values()) / span_s, recurs(reason))
-    return told(observation, summary, reason, facts, gain)
+    return told(observation, summary, reason, facts, without(share, recurs(reason)))
 
 
 def recurs(reason: str | None) -> bool:

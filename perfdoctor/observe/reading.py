@@ -10,9 +10,12 @@ from perfdoctor.processes import ProcessGroups, python_module
 from perfdoctor.protocol import DIGEST, LOG, RECORDING
 from perfdoctor.schema.digest import Digest
 from perfdoctor.schema.recording import Recording
+from perfdoctor.schema.steps import UNREAD
 
 READING_S = 4.0
 """What reading a trace takes."""
+WITHOUT_TRACE_S = 4.0
+"""What is left for a recording whose trace takes longer."""
 
 
 def read_recording(folder: Path) -> Recording | None:
@@ -24,19 +27,36 @@ def read_recording(folder: Path) -> Recording | None:
 
 
 def digested(folder: Path, groups: ProcessGroups, until: float) -> Digest | None:
-    """Have the recording understood by a process that may load jaxlib.
+    """Have the recording understood by a process that may load jaxlib; without its trace, if that
+    is not read in time, as one of millions of events.
 
-    `until`: instant of time.monotonic() at which that is given up: a trace of millions of events.
+    `until`: instant of time.monotonic() at which that is given up.
     """
+    earlier = digest_in(folder)
+    limit_s = max(READING_S, until - time.monotonic() - WITHOUT_TRACE_S)
+    in_time = ends_in_time(folder, groups, limit_s)
+    if not in_time and (earlier is None or earlier.steps is None):
+        ends_in_time(folder, groups, WITHOUT_TRACE_S, UNREAD)
+    return digest_in(folder)
+
+
+def ends_in_time(folder: Path, groups: ProcessGroups, limit_s: float, *why_untraced: str) -> bool:
+    """Have the recording understood, without its trace if there is a reason for that."""
+    command = python_module("perfdoctor.observe.digest", str(folder), *why_untraced)
     with (folder / LOG).open("ab") as log:
-        child = groups.spawn(
-            python_module("perfdoctor.observe.digest", str(folder)), stdout=log, stderr=log
-        )
+        child = groups.spawn(command, stdout=log, stderr=log)
         try:
-            child.wait(max(READING_S, until - time.monotonic()))
+            child.wait(limit_s)
+            return True
         except psutil.TimeoutExpired:
             log.write(b"the budget ended before its trace was read; give it more\n")
-        groups.end(child, grace_s=0.1)
+            return False
+        finally:
+            groups.end(child, grace_s=0.1)
+
+
+def digest_in(folder: Path) -> Digest | None:
+    """What was understood, if it came so far."""
     try:
         return msgspec.json.decode((folder / DIGEST).read_bytes(), type=Digest)
     except OSError:

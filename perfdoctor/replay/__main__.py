@@ -1,8 +1,8 @@
 """Replays a captured step as it is told to.
 
-python -m perfdoctor.replay FOLDER SETTINGS CORES: `SETTINGS` of JAX, as JSON, come over those of
-the script; `CORES`, numbers with commas between them, take the place of its own. Each line on stdin
-is an `Order`, each answer on stdout a `Replayed`, both as JSON.
+python -m perfdoctor.replay FOLDER SETTINGS CORES: `SETTINGS` of JAX, as JSON, are made; `CORES`,
+numbers with commas between them, take the place of the script's own. Each line on stdin is an
+`Order`, each answer on stdout a `Replayed`, both as JSON.
 """
 
 import ctypes
@@ -29,7 +29,7 @@ heap of a thread's arena, without which such a heap goes back to the kernel when
 
 
 def impose(settings: dict[str, Any]) -> None:
-    """JAX's settings as the script has them."""
+    """Make JAX's settings, but those that a replay must not have."""
     for name, value in settings.items():
         if any(word in name for word in LEFT_OUT):
             continue
@@ -83,7 +83,7 @@ def main() -> None:
         os.sched_setaffinity(0, cores or capture.cores)
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # what libraries print is no answer
-    impose({**capture.settings, **settings})
+    impose(settings)
     if capture.reuses_memory:
         keep_freed_memory()
     loops: dict[Conditions, Loop] = {}

@@ -12,7 +12,7 @@ import msgspec
 
 from perfdoctor.processes import ProcessGroups
 from perfdoctor.schema.capture import MANIFEST, Capture, Conditions, Order, Replayed
-from perfdoctor.schema.fix import Change
+from perfdoctor.schema.fix import Change, Scalar
 from perfdoctor.schema.launch import Launch
 from perfdoctor.trials.change import changed_env
 from perfdoctor.trials.live import Live, OutOfTime, WorkerEnded
@@ -47,7 +47,8 @@ class ReplayProcess(Live):
         self.changes = {name: getattr(change, name) for name in OF_THE_PROCESS}
         own = {name: value for name, value in env.items() if name not in capture.unset}
         env_then = changed_env({**own, **capture.env}, change, self._folder)
-        options = [msgspec.json.encode(change.settings).decode(), ",".join(map(str, change.cores))]
+        settings = made(capture.settings, change)
+        options = [msgspec.json.encode(settings).decode(), ",".join(map(str, change.cores))]
         launch = Launch(command=("-m", MODULE, str(folder), *options), env=env_then)
         self._answers = b""
         self._start(launch, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -100,6 +101,14 @@ class ReplayProcess(Live):
     def _ended(self) -> WorkerEnded:
         self._groups.end(self._child, grace_s=0)
         return self._why_ended()
+
+
+def made(settings: Mapping[str, Scalar | None], change: Change) -> dict[str, Scalar | None]:
+    """JAX's settings as the program had them, but those that a change makes, or leaves to the
+    variable that it changes.
+    """
+    kept = {name: value for name, value in settings.items() if name.upper() not in change.env}
+    return {**kept, **change.settings}
 
 
 def capture_in(folder: Path) -> Capture:

@@ -191,7 +191,7 @@ def scatter(steps: StepSummary) -> str:
     if 1 < len(calls) <= MOST_CALLS:
         text = " + ".join(f"{count:.2g}× {name}()" for name, count in calls.items()) + "; "
     if not steps.get("is_traced", True):
-        return f"{text}told by its jitted calls alone, for the run ended before it could be traced"
+        return f"{text}told by its jitted calls alone, without a trace"
     text += f"median {steps['median_ms']:.2f} ms, 95% below {steps['p95_ms']:.2f} ms"
     if steps["outliers"]:
         text += (

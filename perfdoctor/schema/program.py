@@ -110,6 +110,9 @@ class Program(Struct, frozen=True, kw_only=True):
     """Elements computed in one pass over the program's text, by the type of the result."""
     layers: tuple[Layer, ...] = ()
     """Layers of the forward pass, the costliest first."""
+    chain: int | None = None
+    """Products of the forward pass that wait for each other, on the longest way to a result; None:
+    not told."""
     loops: tuple[Loop, ...] = ()
     callbacks: tuple[Callback, ...] = ()
     tables: tuple[Table, ...] = ()

@@ -8,12 +8,14 @@ from perfdoctor.schema.run import Place
 
 ENDED_EARLY = "the run ended before it was steady; give it more steps"
 """Why something of a run is not known, of which no window was traced."""
+UNREAD = "its trace was not read in time; give it more"
+"""Why something is not known, where a trace was too large."""
 
 
 class Steps(Struct, frozen=True, kw_only=True):
     """The training steps of the traced window; times are means over its steps, as they would be
-    without the trace as far as that could be told (`slowed`). Of a run that ended before: those
-    whose calls were seen.
+    without the trace as far as that could be told (`slowed`). Of a run that ended before, or whose
+    trace was not read: those whose calls were seen.
 
     A step's time is divided once by what the device did and, where it was idle, by what the main
     thread did: `device_busy_ms` + the six `exposed_*` parts = `time_ms`.
@@ -26,8 +28,10 @@ class Steps(Struct, frozen=True, kw_only=True):
     left_out: int
     """Steps of the window not counted, since something compiled in them."""
     is_traced: bool = True
-    """Whether a window was traced; else the run ended before, and all is told by its jitted calls:
-    nothing of loading, waiting, or what the device did when."""
+    """Whether a window was traced, and read; else all is told by its jitted calls: nothing of
+    loading, waiting, or what the device did when."""
+    why_untraced: str = ENDED_EARLY
+    """Why not, where it was not."""
     batch_size: int | None
     """Examples of one call of `function`."""
     samples_per_s: float | None

@@ -32,7 +32,7 @@ class StepSummary(TypedDict):
     left_out: NotRequired[int]
     """Steps of the window not counted, since something compiled in them."""
     is_traced: NotRequired[bool]
-    """False: the run ended before; all is told by its jitted calls."""
+    """False: the run ended before, or its trace was not read; all is told by its jitted calls."""
     time_ms: float
     """Mean."""
     untraced_ms: NotRequired[float | None]

@@ -303,6 +303,17 @@ def test_layers_that_a_loop_takes_one_at_a_time_are_one_after_another() -> None:
     assert "one after another" not in network.check(beside).summary
 
 
+def test_experts_beside_each_other_are_no_depth() -> None:
+    """62 layers, of which the program has three that wait for each other."""
+    layers = replace(DENSE, written=62, executed=62)
+    seen = built(layers, arguments=(weights(512, 512),) * 62)
+    assert seen.program is not None
+    for chain, is_deep in ((3, False), (62, True)):
+        beside = replace(seen, program=replace(seen.program, chain=chain))
+        said = network.check(replace(beside, compiles=compiled(0.5))).summary
+        assert ("one after another" in said) == is_deep
+
+
 def test_dense_layers_with_something_else_between_may_be_many() -> None:
     layers = replace(DENSE, written=62, executed=62)
     seen = built(layers, CONVOLUTION, arguments=(weights(512, 512),))

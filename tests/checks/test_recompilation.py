@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from perfdoctor.schema.calls import StepCalls
 from perfdoctor.schema.fix import Change
 from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.report import Outcome
@@ -255,6 +256,37 @@ def test_without_a_reason_or_a_dominating_function_nothing_is_said_without_steps
     assert recompilation.check(few).kind == "not-measured"
     none = replace(seen_with(), steps=None)
     assert recompilation.check(none).kind == "not-measured"
+
+
+def ended_early(*compiles: Compile, compiling_ms: float) -> Observation:
+    """A run that ended before a window, with steps of a second each that its calls told."""
+    seen = seen_with(*compiles)
+    assert seen.steps is not None
+    steps = replace(seen.steps, is_traced=False, began_s=0.0, window_s=0.0)
+    calls = StepCalls(calls=(), time_ms=1000.0, steps=5, compiling_ms=compiling_ms)
+    return replace(seen, steps=steps, calls=calls)
+
+
+def test_of_a_run_that_ended_before_a_window_the_timed_steps_tell_what_is_lost() -> None:
+    seen = ended_early(*compiled(1, 2, 3, 4, 5), compiling_ms=750.0)
+    outcome = recompilation.check(seen)
+    assert_sound(outcome, seen)
+    assert outcome.kind == "issue" and outcome.gain is not None
+    assert outcome.gain.speedup == pytest.approx(1 + (4 - 1) / 2)  # shapes may come back
+    assert outcome.summary.startswith("step was compiled 5 times in 4.0 s, 300 ms each")
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        ended_early(*compiled(1, 2, 3, 4, 5), compiling_ms=0.0),  # before any was timed
+        ended_early(*compiled(1, 5), compiling_ms=300.0),  # an evaluation's
+    ],
+)
+def test_what_is_compiled_at_the_start_of_a_short_run_is_no_recompilation(
+    seen: Observation,
+) -> None:
+    assert recompilation.check(seen).kind == "ok"
 
 
 def test_functions_that_are_all_compiled_again_count_together_without_steps() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from perfdoctor.processes import ProcessGroups
 from perfdoctor.replay import process as module
-from perfdoctor.replay.process import ReplayProcess
+from perfdoctor.replay.process import ReplayProcess, made
 from perfdoctor.schema.capture import AS_IT_IS, Capture, Conditions
 from perfdoctor.schema.fix import Change
 from perfdoctor.trials.live import OutOfTime, WorkerEnded
@@ -146,3 +146,11 @@ def test_it_runs_on_the_cores_of_the_change(groups: ProcessGroups, trained: Capt
     with started(groups, trained, Change(cores=(core,))) as process:
         process.run(AS_SEEN, 0.05, soon())
         assert os.sched_getaffinity(process._child.pid) == {core}
+
+
+def test_a_setting_goes_with_the_variable_that_a_change_takes_away() -> None:
+    """Else the value that the program had would come back, and nothing would be gained."""
+    then = {"jax_disable_most_optimizations": True, "jax_enable_x64": True, "jax_platforms": None}
+    unset = Change(env={"JAX_DISABLE_MOST_OPTIMIZATIONS": None}, settings={"jax_enable_x64": False})
+    assert made(then, unset) == {"jax_enable_x64": False, "jax_platforms": None}
+    assert made(then, Change(env={"OMP_NUM_THREADS": "1"})) == then

@@ -1,7 +1,7 @@
 """Understand a recording, in a process of its own: it needs jaxlib, which the doctor never loads.
 
-python -m perfdoctor.observe.digest FOLDER: reads the folder's recording, trace and programs, writes
-`digest.json` there.
+python -m perfdoctor.observe.digest FOLDER [WHY]: reads the folder's recording, trace and programs,
+writes `digest.json` there. `WHY` its trace is not to be read: what can be told without one is.
 """
 
 import gc
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from perfdoctor.files import write_whole
 from perfdoctor.kernel import die_with_parent, let_others_go_first
 from perfdoctor.observe.digest import program, xplane
 from perfdoctor.observe.digest.compiles import compiled_in, compiles_of, tracing_of
@@ -55,21 +56,24 @@ ENOUGH_STEPS, ENOUGH_S = 20, 20.0
 """Steps that tell a mean and its error; and seconds of a window that is kept even with fewer."""
 
 
-def digest(folder: Path) -> Digest:
-    """Make the parts of an Observation out of raw signals."""
+def digest(folder: Path, why_untraced: str | None = None) -> Digest:
+    """Make the parts of an Observation out of raw signals; `why_untraced`: without the trace."""
     recording = msgspec.json.decode((folder / RECORDING).read_bytes(), type=Recording)
+    if why_untraced is not None:
+        recording.window = None
     missing = dict(recording.failures)
-    seen = seen_in(folder, recording)
+    seen = seen_in(folder, recording) if why_untraced is None else None
+    why_none = why_untraced or ENDED_EARLY
     preview = xplane.read(folder / PREVIEW, calls_made(recording)) if seen else None
     steps = steps_of(seen, recording, preview) if seen else None
     step_program, executable = None, None
     if recording.window is None and (known := told_by_calls(recording)) is not None:
-        steps = steps_from(known)
+        steps = steps_from(known, why_none)
         step_program = program_of(steps, recording, missing)
-        missing |= dict.fromkeys(("executable", "cost", "threads"), ENDED_EARLY)
+        missing |= dict.fromkeys(("executable", "cost", "threads"), why_none)
     elif recording.window is None:
         why_not = ("steps", "garbage", "program", "executable", "cost", "threads")
-        missing |= dict.fromkeys(why_not, ENDED_EARLY)
+        missing |= dict.fromkeys(why_not, why_none)
     elif steps is None:
         why = why_no_steps(seen, recording)
         missing |= dict.fromkeys(("steps", "program", "executable", "cost"), why)
@@ -89,7 +93,7 @@ def digest(folder: Path) -> Digest:
         executable=executable,
         cost=cost_of(steps, recording) if steps is not None else None,
         not_measured=missing,
-        next_window_s=next_window_s(seen, steps, recording),
+        next_window_s=next_window_s(seen, steps, recording) if why_untraced is None else None,
         is_step_known=is_known(steps, recording),
     )
 
@@ -218,4 +222,4 @@ if __name__ == "__main__":
     let_others_go_first()  # the program goes on meanwhile
     gc.disable()  # a trace is millions of objects, none of which is garbage before the end
     here = Path(sys.argv[1])
-    (here / DIGEST).write_bytes(msgspec.json.encode(digest(here)))
+    write_whole(here / DIGEST, msgspec.json.encode(digest(here, *sys.argv[2:3])))

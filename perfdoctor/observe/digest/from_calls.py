@@ -1,8 +1,10 @@
-"""The steps of a run that ended before a window of it was traced, from its jitted calls alone."""
+"""The steps of a run of which no trace is there, from its jitted calls alone: it ended before, or
+its trace was too large to be read.
+"""
 
 from perfdoctor.schema.calls import MOSTLY, Call, StepCalls
 from perfdoctor.schema.recording import Recording
-from perfdoctor.schema.steps import Steps
+from perfdoctor.schema.steps import ENDED_EARLY, Steps
 
 
 def told_by_calls(recording: Recording) -> StepCalls | None:
@@ -15,7 +17,7 @@ def told_by_calls(recording: Recording) -> StepCalls | None:
     return calls
 
 
-def steps_from(calls: StepCalls) -> Steps:
+def steps_from(calls: StepCalls, why_untraced: str = ENDED_EARLY) -> Steps:
     """As far as the calls tell. Where the host runs ahead, the device computes all the time; else
     what is neither between two calls nor the making of one is taken for computing.
     """
@@ -32,6 +34,7 @@ def steps_from(calls: StepCalls) -> Steps:
         each[call.function] = each.get(call.function, 0.0) + 1.0
     return Steps(
         is_traced=False,
+        why_untraced=why_untraced,
         function=main.function,
         count=calls.steps,
         left_out=0,

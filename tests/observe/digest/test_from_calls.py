@@ -2,9 +2,12 @@
 
 import pytest
 
+from perfdoctor.answers import traced
 from perfdoctor.observe.digest.from_calls import steps_from, told_by_calls
 from perfdoctor.schema.calls import Call, Leaf, StepCalls
+from perfdoctor.schema.errors import NothingMeasured
 from perfdoctor.schema.recording import Recording
+from perfdoctor.schema.steps import ENDED_EARLY, UNREAD
 from tests.calls import call_of
 
 
@@ -26,12 +29,18 @@ def test_what_the_host_does_shows_where_it_does_not_run_ahead(
 ) -> None:
     calls = StepCalls(calls=CALLS, time_ms=10.0, steps=50, ready=ready, collecting_ms=1.0)
     found = steps_from(calls)
-    assert not found.is_traced
+    assert not found.is_traced and found.why_untraced == ENDED_EARLY
     assert (found.function, found.count, found.calls) == ("grad", 50, {"grad": 2, "update": 1})
     assert (found.time_ms, found.device_busy_ms, found.waits) == (10.0, device_ms, waits)
     exposed_ms = found.exposed_gc_ms + found.exposed_other_ms
     assert found.device_busy_ms + exposed_ms == pytest.approx(found.time_ms)
     assert (found.wait_ms, found.gc_ms, found.dispatch_ms) == (1.0, 1.0, 1.5)
+
+
+def test_a_trace_that_was_not_read_is_the_reason() -> None:
+    calls = StepCalls(calls=CALLS, time_ms=10.0, steps=50)
+    with pytest.raises(NothingMeasured, match="not read in time"):
+        traced(steps_from(calls, UNREAD))
 
 
 def test_no_more_is_exposed_than_a_step_takes() -> None:
