@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from perfdoctor.schema.capture import AS_IT_IS, Capture, Conditions, SavedCall, SavedLeaf
+from perfdoctor.schema.capture import ALIGNED, AS_IT_IS, Capture, Conditions, SavedCall, SavedLeaf
 
 Outputs = list[tuple[Any, ...]]
 """The newest results of each call of a step."""
@@ -138,7 +138,7 @@ class Step:
             return leaf.number
         value = self._value(leaf, aval)
         if leaf.kind == "host" and self._stays_on_host(leaf):
-            return value
+            return value if leaf.offset_bytes is None else lying(value, leaf.offset_bytes)
         return jax.block_until_ready(self._placed(leaf, value))
 
     def _stays_on_host(self, leaf: SavedLeaf) -> bool:
@@ -170,6 +170,15 @@ class Step:
 def later(leaf: SavedLeaf) -> list[SavedLeaf]:
     """An argument of the captured step, and the same one of those after it."""
     return [leaf, *(msgspec.structs.replace(leaf, file=file) for file in leaf.later)]
+
+
+def lying(value: Any, offset_bytes: int) -> Any:
+    """The array at an address that is so much beyond a multiple of `ALIGNED`."""
+    memory = np.empty(value.nbytes + 2 * ALIGNED, np.uint8)
+    begin = (offset_bytes - memory.__array_interface__["data"][0]) % ALIGNED
+    found = memory[begin : begin + value.nbytes].view(value.dtype).reshape(value.shape)
+    found[...] = value
+    return found
 
 
 def is_new_data(leaf: SavedLeaf) -> bool:

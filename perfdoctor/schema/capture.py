@@ -15,6 +15,9 @@ traced after the program's end."""
 AS_IT_IS, NO_CALLBACKS = "as-it-is", "no-callbacks"
 """The program as the script calls it, among those of a captured call; and with zeros in place of
 what its callbacks return, the only one that can be captured where it calls back."""
+ALIGNED = 64
+"""Bytes. An array of NumPy's that begins at a multiple of them is handed over to the CPU without a
+copy; where one begins is luck, from launch to launch."""
 KEPT = "kept"
 """The program that keeps what `jax.checkpoint` would have it compute again."""
 
@@ -73,6 +76,9 @@ class SavedLeaf(Struct, frozen=True, kw_only=True):
     """The value of a Python number."""
     split: tuple[tuple[str, ...], ...] | None = None
     """Over several devices: for each axis, the mesh's axes that it is split along."""
+    offset_bytes: int | None = None
+    """Of an array of NumPy's: by how much its address lies beyond a multiple of `ALIGNED`; None:
+    not told."""
 
 
 class SavedCall(Struct, frozen=True, kw_only=True):

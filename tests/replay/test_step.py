@@ -9,8 +9,9 @@ import pytest
 from msgspec import structs
 
 from perfdoctor.observe.agent import values
-from perfdoctor.replay.step import Step, made, taker
-from perfdoctor.schema.capture import Conditions, SavedLeaf
+from perfdoctor.observe.agent.arrays import offset_bytes
+from perfdoctor.replay.step import Step, lying, made, taker
+from perfdoctor.schema.capture import ALIGNED, Conditions, SavedLeaf
 from tests.replay.captured import (
     COMPARED,
     Captured,
@@ -152,6 +153,28 @@ def test_values_without_room_are_made(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (batch.shape, batch.dtype) == ((16,), np.int32)
     assert batch.min() >= 10 and batch.max() < 20
     assert np.isfinite(replayed(found)[-1][0]).all()
+
+
+@pytest.mark.parametrize("offset", [0, 16, 32, 48])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "bool"])
+def test_an_array_of_the_host_lies_as_it_did_in_the_program(offset: int, dtype: str) -> None:
+    """One that begins at a multiple of 64 bytes is handed over without a copy."""
+    value = np.resize([0, 1, 1], (6, 5)).astype(jax.numpy.dtype(dtype))
+    found = lying(value, offset)
+    assert offset_bytes(found) == offset
+    np.testing.assert_array_equal(found, value)
+    assert lying(value[:0], offset).shape == (0, 5)
+
+
+def test_where_an_array_of_the_host_lies_is_saved(tmp_path: Path) -> None:
+    found = captured(new_batches, tmp_path)
+    leaves = [leaf for leaf in found.capture.calls[0].leaves if leaf.kind == "host"]
+    assert leaves and all(leaf.offset_bytes in range(ALIGNED) for leaf in leaves)
+    others = [leaf for leaf in found.capture.calls[0].leaves if leaf.kind == "device"]
+    assert others and all(leaf.offset_bytes is None for leaf in others)
+    step = Step(found.folder, found.capture, Conditions())
+    lie = [offset_bytes(each) for each in next(step.calls[0].batches)]
+    assert [each for each in lie if each is not None] == [leaf.offset_bytes for leaf in leaves]
 
 
 def a_leaf(dtype: str, *shape: int, **others: Any) -> SavedLeaf:

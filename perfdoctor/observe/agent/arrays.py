@@ -5,6 +5,7 @@ import zlib
 from typing import Any
 
 from perfdoctor.injection.calls import OWN_FILES
+from perfdoctor.schema.capture import ALIGNED
 
 OWN_FILES.add(__file__)
 Look = tuple[tuple[int, ...], str]
@@ -35,6 +36,15 @@ def address(leaf: Any) -> int | None:
         return None if leaf.is_deleted() else int(leaf.unsafe_buffer_pointer())
     except Exception:
         return None
+
+
+def offset_bytes(value: Any) -> int | None:
+    """By how much the address of an array of NumPy's lies beyond a multiple of `ALIGNED`; None for
+    all others.
+    """
+    numpy = sys.modules.get("numpy")
+    begin = address(value) if numpy is not None and isinstance(value, numpy.ndarray) else None
+    return None if begin is None else begin % ALIGNED
 
 
 def contents(leaf: Any) -> int:

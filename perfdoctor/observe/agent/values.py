@@ -15,6 +15,7 @@ from perfdoctor.observe.agent.arrays import (
     bounds_of,
     copied,
     lies_in_host_memory,
+    offset_bytes,
     raw_bytes,
 )
 from perfdoctor.observe.agent.form import is_number
@@ -80,6 +81,7 @@ class SavedValues:
         saved = replace(saved, shape=tuple(value.shape), dtype=str(value.dtype), split=split)
         if leaf.source is not None and leaf.source[0] < place:
             return saved  # what an earlier call of this very step returns
+        saved = replace(saved, offset_bytes=offset_bytes(value))
         return self._with_values(saved, value, leaf.argument)
 
     def _with_values(self, saved: SavedLeaf, value: Any, argument: str) -> SavedLeaf:
