@@ -64,7 +64,7 @@ def check(observation: Observation) -> Outcome:
     compiles, steps = needed(observation.compiles), observation.steps
     if steps is None:
         return without_steps(observation, compiles)
-    if not steps.is_traced:
+    if not steps.is_traced:  # no window was opened
         return while_timed(observation, compiles)
     found = recurring(compiles, steps)
     lost_s = {name: spent_s(each, steps) for name, each in found.items()}
@@ -101,8 +101,7 @@ def while_timed(observation: Observation, compiles: tuple[Compile, ...]) -> Outc
     calls, again = observation.calls, dominating(compiles)
     share = min(1.0, calls.compiling_ms / calls.time_ms) if calls is not None else 0.0
     if not again or share < LEAST_SHARE:
-        text = "nothing is compiled again and again; none while steps were timed"
-        return ok(text, total(compiles))
+        return ok("nothing is compiled again and again while steps were timed", total(compiles))
     return told_of_run(observation, compiles, again, share, "")
 
 
