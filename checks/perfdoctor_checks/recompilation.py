@@ -14,7 +14,7 @@ How it is measured
 ------------------
 jax.monitoring tells when each compilation ended and how long it took. Those count that ended inside
 the traced window, of functions that had been compiled before, and that kept coming: a first
-evaluation compiles too, and is over. Without steps, the function that took most of the compiling.
+evaluation compiles too, and is over. Without a window, the functions that took most of it.
 Why it was traced again is read from `jax_explain_cache_misses`.
 
 How to fix
@@ -64,7 +64,7 @@ def check(observation: Observation) -> Outcome:
     compiles, steps = needed(observation.compiles), observation.steps
     if steps is None:
         return without_steps(observation, compiles)
-    if not steps.is_traced:  # no window was opened
+    if not steps.is_traced:  # no window was opened, or read
         return while_timed(observation, compiles)
     found = recurring(compiles, steps)
     lost_s = {name: spent_s(each, steps) for name, each in found.items()}
@@ -115,7 +115,7 @@ def dominating(compiles: tuple[Compile, ...]) -> Repeats:
         if len(each) >= FEW and any(one.reason for one in each)
     }
     spent = sum(one.seconds for each in again.values() for one in each)
-    return again if spent >= sum(each.seconds for each in compiles) / 2 else {}
+    return again if spent > 0 and spent >= sum(one.seconds for one in compiles) / 2 else {}
 
 
 def span_s(compiles: tuple[Compile, ...], again: Repeats) -> float:

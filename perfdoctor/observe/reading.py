@@ -15,7 +15,7 @@ from perfdoctor.schema.steps import UNREAD
 READING_S = 4.0
 """What reading a trace takes."""
 WITHOUT_TRACE_S = 4.0
-"""What is left for a recording whose trace takes longer."""
+"""What is given on top to a recording whose trace takes longer."""
 
 
 def read_recording(folder: Path) -> Recording | None:
@@ -30,10 +30,10 @@ def digested(folder: Path, groups: ProcessGroups, until: float) -> Digest | None
     """Have the recording understood by a process that may load jaxlib; without its trace, if that
     is not read in time, as one of millions of events.
 
-    `until`: instant of time.monotonic() at which that is given up.
+    `until`: instant of time.monotonic() at which the trace is given up.
     """
     earlier = digest_in(folder)
-    limit_s = max(READING_S, until - time.monotonic() - WITHOUT_TRACE_S)
+    limit_s = max(READING_S, until - time.monotonic())
     in_time = ends_in_time(folder, groups, limit_s)
     if not in_time and (earlier is None or earlier.steps is None):
         ends_in_time(folder, groups, WITHOUT_TRACE_S, UNREAD)
@@ -49,7 +49,7 @@ def ends_in_time(folder: Path, groups: ProcessGroups, limit_s: float, *why_untra
             child.wait(limit_s)
             return True
         except psutil.TimeoutExpired:
-            log.write(b"the budget ended before its trace was read; give it more\n")
+            log.write(f"{UNREAD}\n".encode())
             return False
         finally:
             groups.end(child, grace_s=0.1)

@@ -8,7 +8,7 @@ from perfdoctor.schema.run import Place
 
 ENDED_EARLY = "the run ended before it was steady; give it more steps"
 """Why something of a run is not known, of which no window was traced."""
-UNREAD = "its trace was not read in time; give it more"
+UNREAD = "the budget ended before its trace was read; give it more"
 """Why something is not known, where a trace was too large."""
 
 

@@ -3,11 +3,10 @@
 from typing import Any
 
 from perfdoctor.observe.digest.elements import RECOMPUTED
+from perfdoctor.observe.digest.layers import MANY
 from perfdoctor.observe.digest.operations import arguments_of, last, path, trips_of
 
 PRODUCTS = ("stablehlo.dot_general", "stablehlo.convolution")
-MANY = 200_000
-"""Operations after which it is given up, as for layers."""
 
 
 class TooLong(Exception):
@@ -20,6 +19,7 @@ class Chain:
     """
 
     def __init__(self, functions: dict[str, Any]) -> None:
+        """`functions`: of a module, by their names."""
         self._functions = functions
         self._behind: dict[Any, int] = {}
         self._met = 0
@@ -53,8 +53,9 @@ class Chain:
         most = max(taken, default=0)
         match operation.name:
             case "func.call":
-                callee = self._functions[operation.attributes["callee"].value]
-                return self._through(callee.regions[0], taken, forward=forward)
+                callee = self._functions.get(operation.attributes["callee"].value)
+                if callee is not None:
+                    return self._through(callee.regions[0], taken, forward=forward)
             case "stablehlo.while":
                 after = self._through(operation.regions[1], taken, forward=forward)
                 trips = trips_of(operation) or 1
@@ -74,14 +75,3 @@ def is_forward(operation: Any) -> bool:
     """Whether jax has not made it for the gradients, or to compute something again."""
     place = path(str(operation.location))
     return "transpose(" not in place and RECOMPUTED not in place
-
-
-def longest_chain(module: Any) -> int | None:
-    """Of a module's main function; None if it has too many operations."""
-    return Chain(
-        {
-            operation.operation.attributes["sym_name"].value: operation.operation
-            for operation in module.body.operations
-            if "sym_name" in operation.operation.attributes
-        }
-    ).longest()

@@ -10,7 +10,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
 
-from perfdoctor.observe.digest.chain import longest_chain
+from perfdoctor.observe.digest.chain import Chain
 from perfdoctor.observe.digest.executable import module_name
 from perfdoctor.observe.digest.layers import walk
 from perfdoctor.observe.digest.operations import below
@@ -91,7 +91,7 @@ def parse(text: str, function: str, code: Code | None = None) -> Program:
             operations=dict(operations),
             elements_by_dtype=dict(elements),
             layers=seen.found_layers(),
-            chain=longest_chain(module),
+            chain=Chain(seen.functions).longest(),
             loops=tuple(seen.loops),
             callbacks=tuple(seen.callbacks),
             tables=tables_of(module.operation, taken),
