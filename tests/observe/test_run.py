@@ -68,22 +68,29 @@ def test_a_run_that_ends_by_itself_is_understood_too(short: None, tmp_path: Path
     assert seen.digest is not None
 
 
-def test_collections_of_a_run_that_ends_before_it_is_steady_are_told(
-    short: None, tmp_path: Path
-) -> None:
-    loop = """
+def test_collections_of_a_run_that_ends_before_any_step_is_traced_are_told(tmp_path: Path) -> None:
+    collecting = """
 import gc
-x, until = jnp.ones((99, 99)), time.monotonic() + 1.4
-while time.monotonic() < until:
+gc.freeze()
+x, kept, enough = jnp.ones((99, 99)), [[] for _ in range(20_000)], Path("enough")
+while not enough.exists():
     x = step(x).block_until_ready()
     gc.collect()
 """
-    seen, _ = watched(tmp_path, TRAINING + loop)
+    (tmp_path / "patient.py").write_text(TRAINING + collecting)
+    launch = Launch(command=("patient.py",), env=dict(os.environ), folder=tmp_path)
+
+    def end_it(running: Running) -> None:
+        (tmp_path / "enough").touch()
+        assert running.step_ms() is None, "it makes no step any more"
+
+    with ProcessGroups() as groups:
+        seen = watch(launch, groups, 60.0, print, None, end_it)
     assert seen.recording is not None and seen.recording.window is None
     assert seen.digest is not None and seen.digest.garbage is not None
     heap, (worst, *_) = seen.digest.garbage, seen.digest.garbage.collections
     assert (worst.explicit, worst.generation) == (True, 2)
-    assert worst.place.endswith("patient.py:23")
+    assert worst.place.endswith("patient.py:24")
     assert heap.live_objects > 10_000 and any(heap.thresholds)
 
 
