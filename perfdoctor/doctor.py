@@ -12,6 +12,7 @@ import msgspec
 from perfdoctor import __version__
 from perfdoctor.catalogue import Check, checks, chosen
 from perfdoctor.files import write_whole
+from perfdoctor.observe.following import Within
 from perfdoctor.observe.lines import lines_of
 from perfdoctor.observe.session import observe
 from perfdoctor.processes import ProcessGroups
@@ -34,6 +35,10 @@ from perfdoctor.trials.way import Way
 OBSERVING_SHARE = 0.5
 """The share of the budget that the observed run may take, compilation included; the rest is for
 trials and replays."""
+
+SETTING_UP_SHARE = 0.75
+"""The share that it may take where it makes no step until then: there is nothing to try, nor to
+replay, before one is seen."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,13 @@ class Request:
         """Whether trials follow."""
         return not self.runs_script if self.try_fixes is None else self.try_fixes
 
+    @property
+    def observing_s(self) -> Within:
+        """What the observed run may take."""
+        if not (self.tries_fixes or self.replays):
+            return Within.at_most(self.budget_s)
+        return Within(OBSERVING_SHARE * self.budget_s, SETTING_UP_SHARE * self.budget_s)
+
 
 def check(request: Request, groups: ProcessGroups, say: Callable[[str], None]) -> Report:
     """Diagnose a target, and measure what each fix is worth."""
@@ -89,14 +101,13 @@ def check(request: Request, groups: ProcessGroups, say: Callable[[str], None]) -
     with ExitStack() as stack:
         output = stack.enter_context(output_of(request.script_output))
         runner = runner_of(target, groups, output, say, copied=request.workdir_copy)
-        share = OBSERVING_SHARE if request.tries_fixes or request.replays else 1.0
         folder = groups.folder() if request.replays else None
         replay = None
         if folder is not None:
             replay = stack.enter_context(Replay(groups, runner.launch.env, folder, say))
         in_turn = replay.in_turn if replay is not None else None
-        limit_s = share * request.budget_s
-        observation = observe(target, runner.launch, groups, limit_s, say, folder, in_turn)
+        within_s = request.observing_s
+        observation = observe(target, runner.launch, groups, within_s, say, folder, in_turn)
         examined = msgspec.structs.replace(target, parts=runner.parts())
         lines = lines_of(observation, own_folders)
         observation = msgspec.structs.replace(observation, target=examined, sources=lines)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from perfdoctor.bench.against import Contender
 from perfdoctor.bench.launches import Side
+from perfdoctor.observe.following import Within
 from perfdoctor.observe.session import observe
 from perfdoctor.processes import ProcessGroups
 from perfdoctor.runner import runner_of
@@ -20,14 +21,14 @@ class Examine:
 
     groups: ProcessGroups
     output: int
-    limit_s: float
+    within_s: Within
     say: Callable[[str], None]
 
     def __call__(self, contender: Contender) -> tuple[Side, Observation]:
         """NothingMeasured if it makes no steps."""
         runner = runner_of(contender.target, self.groups, self.output, self.say, copied=False)
         launch = contender.launch(runner.launch)
-        observation = observe(contender.target, launch, self.groups, self.limit_s, self.say)
+        observation = observe(contender.target, launch, self.groups, self.within_s, self.say)
         runner.parts()  # a UsageError where there is none
         return side_of(launch, observation), observation
 

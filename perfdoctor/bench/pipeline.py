@@ -26,6 +26,7 @@ from perfdoctor.bench.trust import warnings
 from perfdoctor.bench.why import causes
 from perfdoctor.catalogue import checks
 from perfdoctor.files import write_whole
+from perfdoctor.observe.following import Within
 from perfdoctor.processes import ProcessGroups
 from perfdoctor.report.summary import environment
 from perfdoctor.runner import output_of
@@ -83,7 +84,7 @@ def bench(request: Request, groups: ProcessGroups, say: Callable[[str], None]) -
         workload=target.workload,
     )
     with output_of(request.script_output) as output:
-        examine = Examine(groups, output, OBSERVING_SHARE * request.budget_s, say)
+        examine = Examine(groups, output, Within.at_most(OBSERVING_SHARE * request.budget_s), say)
         if request.against is None:
             found = by_itself(request, target, recipe, examine, until)
         else:

@@ -15,7 +15,7 @@ from perfdoctor.diagnosis import cells
 from perfdoctor.diagnosis.recorder import Recorder, ThisProcess
 from perfdoctor.diagnosis.rest import Rests
 from perfdoctor.doctor import OBSERVING_SHARE, diagnosed, replayed, with_trials
-from perfdoctor.observe.following import Following, orders_within
+from perfdoctor.observe.following import Following, Within, orders_within
 from perfdoctor.observe.lines import lines_of
 from perfdoctor.observe.machine import unobserved
 from perfdoctor.observe.probe import backend_of
@@ -51,18 +51,19 @@ class Course:
         self.loop_has_ended = False
         self._jax, self._groups, self._wish = jax, groups, wish
         self._folder, self._capture_to = groups.folder(), groups.folder()
+        self._within_s = Within.at_most(OBSERVING_SHARE * wish.budget_s)
         self.recorder = Recorder(
             self._folder,
             capture_to=self._capture_to,
-            **orders_within(OBSERVING_SHARE * wish.budget_s),  # type: ignore[arg-type]
+            **orders_within(self._within_s),  # type: ignore[arg-type]
         )
 
     def observed(self, say: Callable[[str], None]) -> Observation:
         """What the loop does; nothing of ours is in it afterwards but a way to let it rest."""
-        until = self.began + OBSERVING_SHARE * self._wish.budget_s
+        left_s = self._within_s.less(time.monotonic() - self.began)
         say("observing the loop")
         follows = Following(
-            ThisProcess(self.recorder), self._folder, self._groups, until, say, self._capture_to
+            ThisProcess(self.recorder), self._folder, self._groups, left_s, say, self._capture_to
         )
         try:
             follows.to_the_end()

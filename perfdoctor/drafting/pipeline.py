@@ -10,6 +10,7 @@ from perfdoctor.drafting.draft import CHOICES, Draft, drafted
 from perfdoctor.drafting.inputs import inputs_of
 from perfdoctor.drafting.program import Program, program_of
 from perfdoctor.drafting.site import Site, parameters_of, site_of
+from perfdoctor.observe.following import Within
 from perfdoctor.observe.session import observe
 from perfdoctor.processes import ProcessGroups
 from perfdoctor.runner import output_of, runner_of
@@ -73,8 +74,8 @@ def draft(request: Request, groups: ProcessGroups, say: Callable[[str], None]) -
     programs = programs_of(target)
     with output_of(request.script_output) as output:
         runner = runner_of(target, groups, output, say, copied=False)
-        limit_s = OBSERVING_SHARE * request.budget_s
-        seen = observe(target, runner.launch, groups, limit_s, say)
+        within_s = Within.at_most(OBSERVING_SHARE * request.budget_s)
+        seen = observe(target, runner.launch, groups, within_s, say)
     function = function_of(seen)
     program, site = found_in(programs, function, target.name)
     inputs = inputs_of(site, call_of(seen, function), parameters_of(function, program.tree))

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
@@ -46,12 +47,29 @@ GLANCE_S = 0.25
 """Seconds between two glances at what others take: 25 ticks of the kernel's clock on each core."""
 
 
-def orders_within(limit_s: float) -> dict[str, float]:
-    """How long a window is, and how long the run may take to become steady, so that its windows can
-    be traced and read within the limit.
+class Within(NamedTuple):
+    """The time that an observed run has."""
+
+    limit_s: float
+    longest_s: float
+    """Where it makes no step within the limit, since it compiles, or loads what it needs."""
+
+    @classmethod
+    def at_most(cls, limit_s: float) -> "Within":
+        """No longer, whatever it does."""
+        return cls(limit_s, limit_s)
+
+    def less(self, spent_s: float) -> "Within":
+        """What is left of it, a second at least."""
+        return Within(*(max(1.0, each - spent_s) for each in self))
+
+
+def orders_within(within_s: Within) -> dict[str, float]:
+    """How long a window is, and how long the run may take to become steady, and to be set up, so
+    that its windows can be traced and read in time.
     """
-    steady_within_s = max(0.0, limit_s - 2 * WINDOW_S - READING_S)
-    return {"window_s": WINDOW_S, "steady_within_s": steady_within_s}
+    steady_s, set_up_s = (max(0.0, each - 2 * WINDOW_S - READING_S) for each in within_s)
+    return {"window_s": WINDOW_S, "steady_within_s": steady_s, "set_up_within_s": set_up_s}
 
 
 class Following:
@@ -62,12 +80,14 @@ class Following:
         child: psutil.Popen,
         folder: Path,
         groups: ProcessGroups,
-        until: float,
+        within_s: Within,
         say: Callable[[str], None],
         capture_to: Path | None = None,
         in_turn: InTurn | None = None,
     ) -> None:
-        """`in_turn`: is called once the step is known, before any of it is traced."""
+        """`within_s`: from now on. `in_turn`: is called once the step is known, before any of it is
+        traced.
+        """
         self.number = 0
         """Windows recorded and understood."""
         self.digest: Digest | None = None
@@ -77,7 +97,8 @@ class Following:
         self.asked = False
         """Whether it was we who ended the run."""
         self._child, self._folder, self._groups, self._say = child, folder, groups, say
-        self._until, self._capture_to, self._in_turn = until, capture_to, in_turn
+        self._until, self._latest = (time.monotonic() + each for each in within_s)
+        self._capture_to, self._in_turn = capture_to, in_turn
         self._before: load.Reading | None = None
         self._glances: list[load.Glance] = []
         self._processes: list[psutil.Process] = []
@@ -92,7 +113,7 @@ class Following:
                 self._take_turns()
             elif self._has(RECORDED):
                 self._read()
-            elif time.monotonic() > self._until:
+            elif time.monotonic() > self._until and not self._waits_longer():
                 self._ask_to_stop()
             if self.asked:
                 break
@@ -104,6 +125,14 @@ class Following:
             time.sleep(POLL_S)
         with suppress(psutil.TimeoutExpired):
             self._child.wait(POLL_S)
+
+    def _waits_longer(self) -> bool:
+        """Whether the run has more time, since no step was seen; it is given it once."""
+        if self._until == self._latest or self._has(OPENED) or (self._folder / RECORDING).exists():
+            return False
+        self._say("observing the run: no step so far, waiting longer")
+        self._until = self._latest
+        return True
 
     def _traces_a_whole(self) -> bool:
         """Whether the program is kept from leaving by us."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from perfdoctor.injection import injected
 from perfdoctor.observe.ending import how_ended, last_line, ran_s, why_failed
-from perfdoctor.observe.following import Following, orders_within
+from perfdoctor.observe.following import Following, Within, orders_within
 from perfdoctor.observe.in_turn import InTurn
 from perfdoctor.observe.reading import read_recording
 from perfdoctor.processes import ProcessGroups
@@ -40,7 +40,7 @@ class Watched:
 def watch(
     launch: Launch,
     groups: ProcessGroups,
-    limit_s: float,
+    within_s: Within,
     say: Callable[[str], None],
     capture_to: Path | None,
     in_turn: InTurn | None = None,
@@ -53,9 +53,9 @@ def watch(
         folder=str(folder),
         capture_to=str(capture_to) if capture_to else None,
         takes_turns=in_turn is not None,
-        **orders_within(limit_s),
+        **orders_within(within_s),
     )
-    start, began = time.monotonic(), time.time()
+    began = time.time()
     with (folder / LOG).open("wb") as log:
         child = groups.spawn(
             [sys.executable, *launch.command],
@@ -65,7 +65,7 @@ def watch(
             stdout=log if launch.output is None else launch.output,
             stderr=log if launch.output is None else launch.output,
         )
-        following = Following(child, folder, groups, start + limit_s, say, capture_to, in_turn)
+        following = Following(child, folder, groups, within_s, say, capture_to, in_turn)
         following.to_the_end()
         code = child.poll()
         groups.end(child)

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from perfdoctor import __version__
+from perfdoctor.observe.following import Within
 from perfdoctor.observe.gpu import gpus
 from perfdoctor.observe.host import host
 from perfdoctor.observe.in_turn import InTurn
@@ -33,26 +34,25 @@ def observe(
     target: Target,
     launch: Launch,
     groups: ProcessGroups,
-    limit_s: float,
+    within_s: Within,
     say: Callable[[str], None],
     capture_to: Path | None = None,
     in_turn: InTurn | None = None,
 ) -> Observation:
-    """Probe jax, then run the target once under the agent; takes `limit_s` at most, or so much
+    """Probe jax, then run the target once under the agent; takes `within_s` at most, or so much
     longer as a program takes that can only be killed.
 
     `capture_to`: the folder in which one step is saved, to be replayed; None: none is.
     `in_turn`: times that step in turn with the program's, before any of it is traced.
     """
-    until = time.monotonic() + limit_s - ENDING_S
+    began = time.monotonic()
     say("asking jax for its devices")
-    backend, settings, failure = probe(groups, launch.env, limit_s / 2)
+    backend, settings, failure = probe(groups, launch.env, within_s.limit_s / 2)
     watched = Watched(None, None, None, failure)
     if failure is None:
         say("observing the run: compiling and warming up")
-        watched = watch(
-            launch, groups, max(1.0, until - time.monotonic()), say, capture_to, in_turn
-        )
+        left_s = within_s.less(time.monotonic() - began + ENDING_S)
+        watched = watch(launch, groups, left_s, say, capture_to, in_turn)
     return observation_of(target, launch.env, backend, settings, watched, capture_to)
 
 

@@ -25,6 +25,7 @@ from typing import Any
 
 import msgspec
 
+from perfdoctor.observe.following import Within
 from perfdoctor.observe.session import observe
 from perfdoctor.processes import ProcessGroups
 from perfdoctor.replay.conditions import alone
@@ -131,7 +132,8 @@ def examined(name: str, known: Mapping[str, Any]) -> Row:
         launch, capture = launch_of(name, Path(folder)), groups.folder()
         target = Target(kind="script", name=name)
         with Replay(groups, launch.env, capture, quiet) as replay:
-            observation = observe(target, launch, groups, LIMIT_S, quiet, capture, replay.in_turn)
+            within_s = Within.at_most(LIMIT_S)
+            observation = observe(target, launch, groups, within_s, quiet, capture, replay.in_turn)
             calls = observation.calls
             if calls is None:
                 return Row(name, (observation.not_measured.get("calls", "no calls"),))

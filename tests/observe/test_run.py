@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from perfdoctor.observe import following
+from perfdoctor.observe.following import Within
 from perfdoctor.observe.in_turn import Running
 from perfdoctor.observe.run import Watched, watch
 from perfdoctor.observe.session import reasons
@@ -40,14 +41,19 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def watched(
-    folder: Path, program: str, limit_s: float = 60.0, output: int | None = None
+    folder: Path,
+    program: str,
+    limit_s: float = 60.0,
+    output: int | None = None,
+    longest_s: float | None = None,
 ) -> tuple[Watched, list[str]]:
     """A script that was watched, and what was said meanwhile; nothing of it is left."""
     (folder / "patient.py").write_text(program)
     said: list[str] = []
     launch = Launch(command=("patient.py",), env=dict(os.environ), folder=folder, output=output)
     with ProcessGroups() as groups:
-        found = watch(launch, groups, limit_s, said.append, None)
+        within_s = Within(limit_s, longest_s or limit_s)
+        found = watch(launch, groups, within_s, said.append, None)
         assert (groups._children, groups._folders) == ([], [])
     return found, said
 
@@ -85,7 +91,7 @@ while not enough.exists():
         assert running.step_ms() is None, "it makes no step any more"
 
     with ProcessGroups() as groups:
-        seen = watch(launch, groups, 60.0, print, None, end_it)
+        seen = watch(launch, groups, Within.at_most(60.0), print, None, end_it)
     assert seen.recording is not None and seen.recording.window is None
     assert seen.digest is not None and seen.digest.garbage is not None
     heap, (worst, *_) = seen.digest.garbage, seen.digest.garbage.collections
@@ -117,6 +123,17 @@ def test_a_program_that_makes_no_step_in_time_hung(short: None, tmp_path: Path) 
     seen, _ = watched(tmp_path, "import time\ntime.sleep(600)", limit_s=2.0)
     assert seen.failure is not None
     assert seen.failure.kind == "hung"
+
+
+def test_a_program_that_makes_no_step_in_time_is_waited_for_longer(
+    short: None, tmp_path: Path
+) -> None:
+    """It loads what it needs, say."""
+    program = TRAINING + "time.sleep(6)\ntrain(jnp.ones((99, 99)), 600)"
+    seen, said = watched(tmp_path, program, limit_s=6.0, longest_s=60.0)
+    assert sum("waiting longer" in text for text in said) == 1
+    assert seen.failure is None
+    assert seen.digest is not None and seen.digest.steps is not None
 
 
 def test_a_program_that_will_not_stop_is_ended(
@@ -190,7 +207,7 @@ def test_steps_are_timed_in_turn_with_something_else_before_any_is_traced(
             told.append(running.step_ms())
 
     with ProcessGroups() as groups:
-        seen = watch(launch, groups, 60.0, said.append, groups.folder(), in_turn)
+        seen = watch(launch, groups, Within.at_most(60.0), said.append, groups.folder(), in_turn)
     assert any("of steps" in text for text in said)
     assert seen.recording is not None and seen.recording.step_calls is not None
     assert seen.failure is None

@@ -165,6 +165,14 @@ class CompilationWatch:
         return min(1.0, spent_s / seconds)
 
     @property
+    def is_compiling_something_new(self) -> bool:
+        """Whether what compiles just now has not been compiled before, as in a set-up."""
+        if not self.is_compiling:
+            return False
+        function = next(each.function for each in reversed(self.events) if each.phase == LOWERED)
+        return all(each.function != function for each in self.events if each.phase == COMPILED)
+
+    @property
     def is_compiling(self) -> bool:
         """Whether something compiles just now."""
         return self._pending > 0

@@ -48,6 +48,7 @@ def attach(jax: Any, orders: Orders) -> None:
         orders["window_s"],
         capture_to=Path(orders["capture_to"]) if orders.get("capture_to") else None,
         env_at_start=orders["environment"],
+        set_up_within_s=orders.get("set_up_within_s"),
         takes_turns=orders.get("takes_turns", False),
     ).attach(jax)
 
@@ -67,14 +68,19 @@ class Watcher(threading.Thread):
         capture_to: Path | None = None,
         env_at_start: Mapping[str, str] = os.environ,
         *,
+        set_up_within_s: float | None = None,
         takes_turns: bool = False,
     ) -> None:
-        """`takes_turns`: whether perfdoctor answers, once the step is known."""
+        """`steady_within_s`, `set_up_within_s`: seconds after which a window is opened though the
+        program is not steady; though it compiles something for the first time; None: as soon.
+        `takes_turns`: whether perfdoctor answers, once the step is known.
+        """
         super().__init__(name="perfdoctor", daemon=True)
         self.folder = folder
         self.window_s = window_s
         self.recording = Recording(start_ns=time.time_ns())
         self.steady_by_ns = self.recording.start_ns + round(steady_within_s * 1e9)
+        self.set_up_by_ns = self.recording.start_ns + round((set_up_within_s or 0.0) * 1e9)
         self._ended = threading.Event()
         self.listeners = Listeners(self.begin, self._ended, capture_to, env_at_start)
         self.compilation = self.listeners.compilation
@@ -155,7 +161,9 @@ class Watcher(threading.Thread):
         return self._is_late() or is_at_rest(self.compilation)
 
     def _is_late(self) -> bool:
-        return time.time_ns() > self.steady_by_ns
+        now_ns = time.time_ns()
+        sets_up = now_ns < self.set_up_by_ns and self.compilation.is_compiling_something_new
+        return now_ns > self.steady_by_ns and not sets_up
 
     def _learn_the_step(self) -> None:
         """A set-up may seem calm before it compiles the step, which then is not called for long."""

@@ -201,6 +201,16 @@ def test_a_compilation_without_lowering_leaves_nothing_open() -> None:
     assert watch.quiet_for_s() == 0.0
 
 
+def test_what_is_compiled_for_the_first_time_is_told_from_what_is_compiled_again() -> None:
+    watch = CompilationWatch()
+    assert not watch.is_compiling_something_new
+    for function, is_new in (("init", True), ("step", True), ("step", False)):
+        watch(LOWER, 0.1, fun_name=function)
+        assert watch.is_compiling_something_new is is_new
+        watch(COMPILE, 0.1, fun_name=f"jit({function})")
+        assert not watch.is_compiling_something_new
+
+
 def compiled(watch: CompilationWatch, function: str, times: int, seconds: float = 0.1) -> None:
     """A function is compiled so often, each time for so long."""
     for _ in range(times):

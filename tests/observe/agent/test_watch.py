@@ -16,6 +16,7 @@ import pytest
 
 from perfdoctor.injection import injected
 from perfdoctor.observe.agent import waiting, watch
+from perfdoctor.observe.agent.compilation import CompilationWatch
 from perfdoctor.observe.agent.steadiness import QUIET_S
 from perfdoctor.observe.agent.waiting import GAP_S
 from perfdoctor.observe.agent.watch import Watcher
@@ -497,6 +498,17 @@ def test_a_set_up_that_seems_calm_is_looked_at_again_once_the_step_is_compiled(
     watcher._wait = lambda: waits.append(len(left))  # type: ignore[method-assign]
     watcher._learn_the_step()
     assert not left and len(waits) == len(seen) - 1
+
+
+def test_a_window_is_not_opened_while_a_set_up_compiles_its_step(tmp_path: Path) -> None:
+    for set_up_within_s, is_late in ((None, True), (60.0, False)):
+        watcher = Watcher(
+            tmp_path, steady_within_s=0.0, window_s=0.5, set_up_within_s=set_up_within_s
+        )
+        watcher.compilation = CompilationWatch()
+        assert watcher._is_late()
+        watcher.compilation("/jax/core/compile/jaxpr_to_mlir_module_duration", 0.1, fun_name="step")
+        assert watcher._is_late() is is_late
 
 
 def test_a_program_that_dispatches_operations_is_looked_at_once_though_it_compiles(
