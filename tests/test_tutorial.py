@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.command import LIMIT_S, ROOT
+from tests.long import LONG
 
 PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"(?:<!-- test: (.+?) -->\n)?```(\w*)\n(.*?)```", re.DOTALL)
@@ -67,6 +68,7 @@ def replaced(text: str, name: str, function: str) -> str:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="both sides are suspended and resumed")
+@LONG
 def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
     folder = tmp_path
     for told, language, text in BLOCK.findall(PAGE):

@@ -9,6 +9,7 @@ import pytest
 from perfdoctor.schema.benchmark import Benchmark
 from tests.bench.test_git import git
 from tests.command import perfdoctor
+from tests.long import LONG
 
 OLD = """
 import jax, jax.numpy as jnp
@@ -71,6 +72,7 @@ def test_a_change_that_does_more_has_regressed_and_says_what_it_does(repository:
     assert found.source is not None and found.source.dirty
 
 
+@LONG
 def test_a_comment_changes_nothing_that_is_exact(repository: Path) -> None:
     options = ("--against", "git:HEAD~1", "--threshold", "200%", "--budget", "150")
     answer, found = bench(repository, *options)

@@ -15,6 +15,7 @@ from perfdoctor.schema.benchmark import Benchmark
 from tests.bench.test_git import git
 from tests.cli.test_interruption import relatives
 from tests.command import LIMIT_S, perfdoctor
+from tests.long import LONG
 from tests.scripts_that_fail import FOR_EVER, TRAINING
 
 COUNTING = """
@@ -50,8 +51,10 @@ def against_base(folder: Path, *options: str) -> subprocess.CompletedProcess[str
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ("raise RuntimeError('the node is gone')", "RuntimeError: the node is gone"),
-        ("import numpy; numpy.ones(1 << 50)", "out of memory: "),
+        pytest.param(
+            "raise RuntimeError('the node is gone')", "RuntimeError: the node is gone", marks=LONG
+        ),
+        pytest.param("import numpy; numpy.ones(1 << 50)", "out of memory: ", marks=LONG),
         ("os._exit(7)", "status 7"),
     ],
 )
@@ -65,6 +68,7 @@ def test_a_side_that_fails_in_the_first_pair_is_no_verdict(
     assert "before two pairs were measured" in answer.stderr
 
 
+@LONG
 def test_a_side_that_fails_later_is_no_pass_and_what_was_measured_is_kept(folder: Path) -> None:
     how = "raise RuntimeError('the node is gone')"
     (folder / "train.py").write_text(COUNTING + TRAINING + FAILS.format(first=3, how=how))

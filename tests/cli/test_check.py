@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.command import SAMPLES, perfdoctor
+from tests.long import LONG, long_but
 from tests.recorded import saved
 
 WORKLOADS = sorted(SAMPLES.glob("*.toml"))
@@ -35,7 +36,7 @@ def report_on(*arguments: str) -> tuple[int, dict[str, Any]]:
     return answer.returncode, json.loads(answer.stdout)
 
 
-@pytest.mark.parametrize("name", TRIED)
+@pytest.mark.parametrize("name", long_but(["slow_etl"], TRIED))
 def test_a_sample_sets_off_what_it_is_made_for(name: str, tmp_path: Path) -> None:
     workload = SAMPLES / f"{name}.toml"
     saved = tmp_path / "observation.json"
@@ -55,7 +56,7 @@ def test_a_sample_sets_off_what_it_is_made_for(name: str, tmp_path: Path) -> Non
     assert again["checks"] == report["checks"]
 
 
-@pytest.mark.parametrize("name", SEEN)
+@pytest.mark.parametrize("name", long_but(["double_precision", "shared_model"], SEEN))
 def test_the_cause_of_a_sample_is_seen_before_anything_is_tried(name: str) -> None:
     workload = SAMPLES / f"{name}.toml"
     _, report = report_on(str(workload), "--no-try-fixes")
@@ -70,11 +71,12 @@ def test_every_sample_says_what_it_expects() -> None:
         assert "expect" in tomllib.loads(workload.read_text())
 
 
+@LONG
 def test_two_faults_are_ranked_and_measured_together(tmp_path: Path) -> None:
     workload = tmp_path / "both.toml"
     slow_etl = (SAMPLES / "slow_etl.toml").read_text()
     workload.write_text(slow_etl + "[process]\nlive_objects = 1_000_000\ngc_collect_every = 5\n")
-    code, report = report_on(str(workload), "--budget", "300")
+    code, report = report_on(str(workload), "--budget", "600")
     assert code == 1
     gains = [each["gain"]["low"] for each in report["findings"]]
     assert {each["check"] for each in report["findings"]} >= {"etl", "gc"}

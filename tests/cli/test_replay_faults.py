@@ -7,12 +7,14 @@ import sys
 import time
 import uuid
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
 
 from tests.cli.test_interruption import relatives
 from tests.command import perfdoctor
+from tests.long import long_but
 from tests.scripts_that_fail import FOR_EVER, TRAINING
 
 IGNORED = "competing-processes,throttling"
@@ -126,8 +128,10 @@ for folder in Path(tempfile.gettempdir()).iterdir():
     ),
 )
 
+SHORT = ("forks", "calls back to Python", "removes what is saved", "executes itself")
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+
+@pytest.mark.parametrize("case", long_but(SHORT, CASES, attrgetter("name")))
 def test_whatever_a_script_does_the_report_is_made(case: Case, tmp_path: Path) -> None:
     folder, temporary, mark = tmp_path / "work", tmp_path / "tmp", uuid.uuid4().hex
     folder.mkdir()

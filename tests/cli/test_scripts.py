@@ -2,19 +2,23 @@
 
 import json
 import uuid
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
 
 from tests.cli.test_interruption import relatives
 from tests.command import perfdoctor
+from tests.long import LONG, long_but
 from tests.scripts_that_fail import CASES, FOR_EVER, TRAINING, Case
 
 IGNORED = "competing-processes,throttling"
 """What else runs on the machine while tests do is no matter of theirs."""
 
+SHORT = {case.name for case in CASES} - {"prints megabytes", "removes its working directory"}
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+
+@pytest.mark.parametrize("case", long_but(SHORT, CASES, attrgetter("name")))
 def test_whatever_a_script_does_ends_in_a_sentence(case: Case, tmp_path: Path) -> None:
     folder = tmp_path / "work"
     folder.mkdir()
@@ -84,6 +88,7 @@ while True:
     assert answer.returncode == 1
 
 
+@LONG
 def test_a_setting_made_in_code_is_tried_against_the_code(tmp_path: Path) -> None:
     program = TRAINING.replace(
         "import jax, jax.numpy as jnp",

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.command import perfdoctor
+from tests.long import long_but
 
 IGNORED = "competing-processes,throttling"
 PLAIN = """
@@ -40,7 +41,7 @@ SCRIPTS = {
 }
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize("name", long_but(["flat"], SCRIPTS))
 def test_a_plain_script_becomes_a_workload_that_check_takes(tmp_path: Path, name: str) -> None:
     (tmp_path / "train.py").write_text(SCRIPTS[name])
     (tmp_path / "workload.py").touch()  # as a shell does for `> workload.py`
@@ -48,7 +49,7 @@ def test_a_plain_script_becomes_a_workload_that_check_takes(tmp_path: Path, name
     assert drafted.returncode == 0, drafted.stderr
     assert "MADE UP" not in drafted.stdout and "LEFT TO DO" not in drafted.stdout
     (tmp_path / "workload.py").write_text(drafted.stdout)
-    options = ("--format", "json", "--ignore", IGNORED, "--budget", "60")
+    options = ("--format", "json", "--ignore", IGNORED)
     answer = perfdoctor("check", "workload:workload", *options, cwd=tmp_path)
     report = json.loads(answer.stdout)
     assert report["target"] == {"kind": "workload", "name": "workload:workload", "args": []}

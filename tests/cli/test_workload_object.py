@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.command import perfdoctor
+from tests.long import LONG
 from tests.targets.workload_object.test_main import WORKLOAD
 
 IGNORED = "competing-processes,throttling"
@@ -53,6 +54,7 @@ def test_a_batch_size_is_measured_on_the_workload_itself(tmp_path: Path) -> None
     assert json.loads(again.stdout)["findings"] == report["findings"]
 
 
+@LONG
 def test_loading_is_moved_in_the_loop_that_perfdoctor_owns(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
     options = ("--select", "etl", "--budget", "60", "--save-observation", "seen.json")

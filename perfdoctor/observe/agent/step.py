@@ -59,7 +59,7 @@ class StepWatch:
         """`meanwhile`: called now and then while it waits for the program's calls."""
         self.calls: StepCalls | None = None
         self.failure: str | None = None
-        """Why no step was told, or none was saved."""
+        """Why no step was told or saved."""
         self.step_ms: float | None = None
         """What a step takes, if it was timed."""
         self.in_context: dict[str, Value] = {}
@@ -207,7 +207,7 @@ class StepWatch:
         """Time the steps once more; look at them anew if they take less by now, for then others had
         slowed the machine. Not where that would take much longer than TIMED_S.
         """
-        before, before_ms = self.calls, self.step_ms
+        before, before_ms, failure = self.calls, self.step_ms, self.failure
         if before is None or before_ms is None or before_ms * FEWEST_TIMED > TIMED_S * 1e3:
             return
         if before.is_asked:  # which thread's calls make the steps is told by the probe only
@@ -217,6 +217,7 @@ class StepWatch:
         if span is None or span.step_ms * (1 + FASTER) > before_ms:
             return
         self.look()
+        self.failure = failure  # of what was saved, which is not saved again
         if self.calls is before or self.calls is None or made_by(self.calls) != made_by(before):
             self.calls, self.step_ms = before, before_ms
             return

@@ -126,8 +126,10 @@ def test_steps_that_take_less_by_now_are_looked_at_anew(
         assert watch.calls is not None
         restless = (Restless(name="loader", cpu_ms=1.0, cores=1.0, is_process=False),)
         watch.calls = before = replace(watch.calls, restless=restless)
+        watch.failure = "its step could not be saved"
         pause_s[0] = then_s
         watch.look_again()
+    assert watch.failure == "its step could not be saved"
     assert watch.calls is not None and watch.calls.restless == restless
     assert (watch.calls.time_ms < before.time_ms) is (first_s > then_s)
     assert (watch.calls is before) is (first_s < then_s)
