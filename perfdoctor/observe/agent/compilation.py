@@ -167,10 +167,9 @@ class CompilationWatch:
     @property
     def is_compiling_something_new(self) -> bool:
         """Whether what compiles just now has not been compiled before, as in a set-up."""
-        if not self.is_compiling:
-            return False
-        function = next(each.function for each in reversed(self.events) if each.phase == LOWERED)
-        return all(each.function != function for each in self.events if each.phase == COMPILED)
+        lowered = [each.function for each in self.events if each.phase == LOWERED]
+        compiled = {each.function for each in self.events if each.phase == COMPILED}
+        return self.is_compiling and bool(lowered) and lowered[-1] not in compiled
 
     @property
     def is_compiling(self) -> bool:
