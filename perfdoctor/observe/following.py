@@ -52,7 +52,8 @@ class Within(NamedTuple):
 
     limit_s: float
     longest_s: float
-    """Where it makes no step within the limit, since it compiles, or loads what it needs."""
+    """Where it makes no step within the limit, since it compiles, or loads what it needs; and where
+    what was recorded takes long to be read."""
 
     @classmethod
     def at_most(cls, limit_s: float) -> "Within":
@@ -143,7 +144,7 @@ class Following:
         recorded = (self._folder / RECORDING).exists()
         if recorded and (self.number == 0 or self._has(RECORDED)):
             self._say("reading the trace")
-            newest = digested(self._folder, self._groups, self._until)
+            newest = digested(self._folder, self._groups, self._latest)
             if self.digest is None or (newest is not None and newest.steps is not None):
                 self.digest = newest
 
@@ -174,7 +175,7 @@ class Following:
     def _read(self) -> None:
         """Understand a window, and decide whether it was enough."""
         self._say("reading the trace")
-        self.digest = digested(self._folder, self._groups, self._until)
+        self.digest = digested(self._folder, self._groups, self._latest)
         self.number += 1
         next_s = self.digest.next_window_s if self.digest else None
         left_s = self._until - time.monotonic() - READING_S
