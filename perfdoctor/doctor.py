@@ -35,7 +35,6 @@ from perfdoctor.trials.way import Way
 OBSERVING_SHARE = 0.5
 """The share of the budget that the observed run may take, compilation included; the rest is for
 trials and replays."""
-
 SETTING_UP_SHARE = 0.75
 """The share that it may take where it makes no step until then: there is nothing to try, nor to
 replay, before one is seen."""

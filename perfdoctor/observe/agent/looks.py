@@ -19,7 +19,7 @@ number is not known. With 1.6 looks a call, 93 % of calls of 3.7 ms were counted
 SOME_READ = 0.005
 """The share of the looks at elements of arrays at which values are read: they are taken out to be
 read. Taking one out is a dispatch of 30 microseconds, and reading it takes less: of a loop of
-int(x[n]), 5 to 14 % of the looks on idle cores, 3 % and sometimes less than 2 % on busy ones."""
+int(x[n]), 5 to 14 % of the looks on idle cores; on busy ones 3 to 12 %, and once less than 2 %."""
 Line = tuple[str, str, int]
 """Function, file and line."""
 

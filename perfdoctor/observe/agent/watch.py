@@ -162,8 +162,9 @@ class Watcher(threading.Thread):
 
     def _is_late(self) -> bool:
         now_ns = time.time_ns()
-        sets_up = now_ns < self.set_up_by_ns and self.compilation.is_compiling_something_new
-        return now_ns > self.steady_by_ns and not sets_up
+        if not self.steady_by_ns < now_ns < self.set_up_by_ns:
+            return now_ns > self.steady_by_ns
+        return not self.compilation.is_compiling_something_new
 
     def _learn_the_step(self) -> None:
         """A set-up may seem calm before it compiles the step, which then is not called for long."""
