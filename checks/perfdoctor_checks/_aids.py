@@ -29,6 +29,9 @@ WHILE_COMPILING = (
     "jax_debug_log_modules",
 )
 """Settings that cost nothing once everything is compiled."""
+CHECKIFY = "checkify"
+CHECKED = "whether each operation's results or indices are wrong is computed beside them"
+"""Checks that the step's own function makes, by `jax.experimental.checkify`."""
 OFF = (False, None, 0, "", "0", "false", "allow", "disallow", "disallow_explicit", "off")
 """A transfer guard that forbids costs nothing: it raises."""
 SLOW_FLAG = re.compile(

@@ -11,11 +11,13 @@ Why it costs
 at 3 MB of parameters, 1.6 times at 8 MB. `jax_disable_jit` runs each operation by itself. Python's
 debugging allocators slow all of Python. `jax_enable_checks`, `jax_check_tracer_leaks`,
 `jax_log_compiles` and dumps cost while something is compiled, and nothing after (measured).
+`checkify` computes beside each operation whether its results or indices are wrong.
 
 How it is measured
 ------------------
-The settings in force are read from the running jax, and the environment beside them. What an aid
-costs is not in the observation: a trial without it decides whether this is an issue.
+The settings in force are read from the running jax, and the environment beside them; functions that
+`checkify` has changed are known by what they return. What an aid costs is not in the observation: a
+trial without it decides whether this is an issue.
 
 How to fix
 ----------
@@ -44,6 +46,8 @@ from perfdoctor import (
     set_variables,
 )
 from perfdoctor_checks._aids import (
+    CHECKED,
+    CHECKIFY,
     COSTLY,
     DUMP_FLAG,
     NO_JIT,
@@ -76,7 +80,7 @@ def check(observation: Observation) -> Outcome:
     """Lists what is on; those that slow the steps first."""
     settings = needed(observation.settings)
     found = [*from_settings(settings), *from_python(observation), *from_xla(observation)]
-    found += dumps(observation)
+    found += [*dumps(observation), *from_checkify(observation)]
     found.sort(key=lambda aid: aid.effect is None)
     if not found:
         count = Evidence("settings changed", len(settings), "", "jax.config")
@@ -139,6 +143,13 @@ def named(flag: str) -> tuple[str, str]:
     return name, value or "true"
 
 
+def from_checkify(observation: Observation) -> list[Aid]:
+    """Functions of the step that check themselves."""
+    calls = observation.calls.calls if observation.calls else ()
+    names = dict.fromkeys(call.function for call in calls if call.is_checked)
+    return [Aid(CHECKIFY, ", ".join(names), "the calls", CHECKED)] if names else []
+
+
 def dumps(observation: Observation) -> list[Aid]:
     """JAX_DUMP_IR_TO; jax.config does not tell, since the observation dumps too."""
     folder = observation.environment.get("JAX_DUMP_IR_TO")
@@ -150,14 +161,20 @@ def dumps(observation: Observation) -> list[Aid]:
 def fix(observation: Observation, found: list[Aid]) -> Fix:
     """All off; a trial only where a step may get faster by it."""
     env = dict(aid.removed for aid in found if aid.removed)
-    in_code = [aid for aid in found if aid.removed is None]
+    names = {aid.name for aid in found}
+    in_code = [aid for aid in found if aid.removed is None and aid.name != CHECKIFY]
     settings: dict[str, Scalar] = {}
     if observation.target.runs_users_code:
         settings = {aid.name: off(aid.name) for aid in in_code if aid.effect}
-    step: dict[str, Scalar] = {"jitted": "whole"} if any(a.name == NO_JIT for a in found) else {}
-    worth_trying = bool(settings) or any(aid.effect for aid in found if aid.removed)
+    step: dict[str, Scalar] = {}
+    if NO_JIT in names:
+        step = {"jitted": "whole"}
+    elif CHECKIFY in names:
+        step = {"program": "unchecked"}
+    worth_trying = bool(settings or step) or any(aid.effect for aid in found if aid.removed)
     lines = [line(observation, name, value) for name, value in env.items()]
     lines += [f'remove jax.config.update("{aid.name}", …){context(aid)}' for aid in in_code]
+    lines += ["call the function itself, without checkify.checkify"] if CHECKIFY in names else []
     return Fix(
         summary="switch it off, and on again to look for an error",
         how="; ".join(lines),

@@ -98,6 +98,8 @@ class Call(Struct, frozen=True, kw_only=True):
     inside_cpu_ms: float
     """The processor time of the calling thread in the call, without what we need to look at its
     arguments, and without calls that take far more than the others: some may compile."""
+    is_checked: bool = False
+    """Whether it returns what `checkify` has found in it."""
 
 
 class Restless(Struct, frozen=True, kw_only=True):

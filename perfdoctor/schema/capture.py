@@ -18,10 +18,9 @@ what its callbacks return, the only one that can be captured where it calls back
 ALIGNED = 64
 """Bytes. An array of NumPy's that begins at a multiple of them is handed over to the CPU without a
 copy; where one begins is luck, from launch to launch."""
-KEPT = "kept"
-"""The program that keeps what `jax.checkpoint` would have it compute again."""
-
-
+KEPT, UNCHECKED = "kept", "unchecked"
+"""The programs that keep what `jax.checkpoint` would have it compute again; and that leave out what
+`checkify` checks."""
 LARGER_BATCHES = (32, 128)
 """Batches to try in place of a smaller one; the guide begins with 32 to 128."""
 

@@ -4,12 +4,14 @@ from typing import Any, Literal
 import pytest
 from msgspec.structs import replace
 
+from perfdoctor.schema.calls import StepCalls
 from perfdoctor.schema.fix import Change
 from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.report import Outcome
 from perfdoctor.schema.run import Setting
 from perfdoctor.trials.change import changed_env
 from perfdoctor_checks import _aids, debug_flags
+from tests.calls import call_of
 from tests.checks.soundness import assert_sound
 from tests.recorded import recorded
 
@@ -156,3 +158,15 @@ def test_a_program_that_trains_without_jit_is_ill_whatever_can_be_measured() -> 
     for origin in ("code", "environment"):
         assert found(setting("jax_disable_jit", origin=origin)).kind == "issue"
     assert found(setting("jax_debug_nans")).kind == "hint"
+
+
+def test_a_step_that_checks_itself_is_tried_without() -> None:
+    plain, checked = (
+        script(calls=StepCalls(calls=(replace(call_of(), is_checked=each),), time_ms=9.0, steps=50))
+        for each in (False, True)
+    )
+    assert debug_flags.check(plain).kind == "ok"
+    outcome = found(checked)
+    assert outcome.kind == "hint" and "checkify" in outcome.summary
+    assert change_of(checked).step == {"program": "unchecked"}
+    assert "checkify" in outcome.fixes[0].how

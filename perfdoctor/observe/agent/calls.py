@@ -28,6 +28,7 @@ from perfdoctor.observe.agent.compilation import callers
 from perfdoctor.observe.agent.form import Form, dynamic, form_of
 from perfdoctor.observe.agent.settings import Value, settings
 from perfdoctor.observe.agent.shapes import Shapes
+from perfdoctor.observe.agent.unchecked import errors_among
 from perfdoctor.schema.recording import Frame
 
 OWN_FILES.add(__file__)
@@ -91,6 +92,8 @@ class Prober:
     """By the function's number."""
     results: dict[int, tuple[Look, ...]] = field(default_factory=dict)
     """The shapes and types of the results, by the function's number."""
+    checked: set[int] = field(default_factory=set)
+    """The numbers of the functions that return what `checkify` has found."""
     settings: dict[int, dict[str, Value]] = field(default_factory=dict)
     """JAX's settings in the thread that calls, by the function's number."""
     stacks: dict[str, list[list[Frame]]] = field(default_factory=dict)
@@ -137,6 +140,8 @@ class Prober:
     def _note(self, probed: Probed, outputs: Any) -> None:
         leaves = self.jax.tree_util.tree_leaves(outputs)
         if probed.function.number not in self.results:
+            if errors_among(self.jax, outputs):
+                self.checked.add(probed.function.number)
             self.results[probed.function.number] = tuple(map(shape_of, leaves))
         probed.outputs = tuple(self._token(leaf, may_share=False) for leaf in leaves)
         told = [leaf for leaf in leaves if hasattr(leaf, "is_ready")]  # keys do not tell

@@ -25,6 +25,7 @@ from perfdoctor.observe.agent.manifest import made_in_code, write_manifest
 from perfdoctor.observe.agent.refusal import Unwanted, reason
 from perfdoctor.observe.agent.roles import Probe
 from perfdoctor.observe.agent.silence import Context, silent
+from perfdoctor.observe.agent.unchecked import errors_among
 from perfdoctor.observe.agent.values import SavedValues, room_bytes
 from perfdoctor.observe.agent.variants import TracedCall, Variants, donated_in
 from perfdoctor.schema.capture import (
@@ -202,7 +203,8 @@ class Capturer:
             closed = traced.jaxpr
             if len(closed.in_avals) != len(values):
                 raise Unwanted(f"{function.name} takes arguments that can't be told apart")
-            call = TracedCall(function, args, kwargs, place, values, closed)
+            errors = errors_among(self.jax, traced.out_info)
+            call = TracedCall(function, args, kwargs, place, values, closed, errors)
             programs = self._programs(call)
             leaves = [
                 self._values.saved(value, leaf, aval, place)

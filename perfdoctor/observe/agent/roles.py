@@ -171,6 +171,7 @@ def call_of(
     return Call(
         function=main[places[-1]].function.name,
         leaves=tuple(leaves),
+        is_checked=main[places[-1]].function.number in prober.checked,
         before_ms=mean_ms([after.begin_ns - before.end_ns for before, after in fair]),
         before_cpu_ms=mean_ms([after.begin_cpu_ns - before.end_cpu_ns for before, after in fair]),
         inside_ms=mean_ms([main[place].end_ns - main[place].begin_ns for place in places]),

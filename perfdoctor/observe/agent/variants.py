@@ -25,6 +25,7 @@ from perfdoctor.observe.agent.rewriting import (
     without_callbacks,
 )
 from perfdoctor.observe.agent.roles import Probe
+from perfdoctor.observe.agent.unchecked import unchecked
 from perfdoctor.schema.capture import (
     AS_IT_IS,
     AT_ONCE,
@@ -32,6 +33,7 @@ from perfdoctor.schema.capture import (
     KEPT,
     LARGER_BATCHES,
     NO_CALLBACKS,
+    UNCHECKED,
     batch_program,
 )
 
@@ -57,6 +59,8 @@ class TracedCall:
     """Its arguments, leaf by leaf."""
     closed: Any
     """The closed jaxpr."""
+    errors: tuple[int, ...] = ()
+    """Those of its results that tell what `checkify` has found."""
 
 
 @dataclass
@@ -106,6 +110,8 @@ class Variants:
         if (operation := checkpointed(closed)) is not None:
             made = (call.function, call.args, call.kwargs)
             wanted[KEPT] = lambda: kept(self.jax, operation, *made)
+        if call.errors:
+            wanted[UNCHECKED] = lambda: unchecked(self.jax, closed, call.errors)
         return wanted | self._with_more_data(call)
 
     def _with_more_data(self, call: TracedCall) -> Makers:

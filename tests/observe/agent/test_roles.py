@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jax.experimental import checkify
 
 from perfdoctor.observe.agent.calls import Prober
 from perfdoctor.observe.agent.roles import (
@@ -48,6 +49,19 @@ def test_state_constants_and_new_data(donate: tuple[int, ...]) -> None:
     }
     assert found["p"].source == (0, 0)
     assert found["p"].donated == bool(donate)
+
+
+def test_a_function_that_checks_itself_is_told() -> None:
+    def program(made: Any) -> Any:
+        checked = made.jit(checkify.checkify(lambda p: p + 1, errors=checkify.nan_checks))
+        plain, p = made.jit(lambda p: p * 2), jnp.zeros(SHAPE)
+        while True:
+            _, p = checked(plain(p))
+            yield
+
+    _, found = probed(program)
+    assert found is not None
+    assert sorted(call.is_checked for call in found.calls) == [False, True]
 
 
 def test_numbers() -> None:

@@ -8,6 +8,7 @@ import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import checkify
 
 from perfdoctor.observe.agent import variants
 from perfdoctor.schema.capture import AS_IT_IS, AT_ONCE, COPIES, MANIFEST
@@ -34,6 +35,40 @@ def test_what_calls_back_is_saved_without_callbacks(tmp_path: Path) -> None:
     assert "calls back" in found.failures[AS_IT_IS]
     (p,) = run(tmp_path, call.programs["no-callbacks"], jnp.zeros(SHAPE))
     assert float(p[0]) == 1.0
+
+
+CHECKED = checkify.float_checks | checkify.index_checks
+
+
+def check_itself(made: Any) -> Any:
+    """A step that searches the results of its operations for NaNs, in a loop as well."""
+
+    def body(p: Any, row: Any) -> Any:
+        return jnp.tanh(p * row[0]), row[p.astype(int) % 8].sum()
+
+    def step(p: Any, rows: Any) -> Any:
+        p, sums = jax.lax.scan(body, p, rows)
+        return p + 1, sums.sum()
+
+    def checked(p: Any, rows: Any) -> Any:
+        return checkify.checkify(step, errors=CHECKED)(p, rows)
+
+    jitted, p, rows = made.jit(checked), jnp.zeros(SHAPE), jnp.ones((5, 8))
+    while True:
+        error, (p, _) = jitted(p, rows)
+        error.throw()
+        yield
+
+
+def test_what_checks_itself_is_saved_without_its_checks(tmp_path: Path) -> None:
+    (call,) = saved(check_itself, tmp_path).calls
+    assert {AS_IT_IS, "unchecked"} <= set(call.programs)
+    given = jnp.zeros(SHAPE), jnp.ones((5, 8))
+    *errors, p, total = run(tmp_path, call.programs[AS_IT_IS], *given)
+    *none, p_now, total_now = run(tmp_path, call.programs["unchecked"], *given)
+    assert len(errors) == len(none) > 2
+    assert not any(each.any() for each in none)
+    assert [p.tolist(), float(total)] == [p_now.tolist(), float(total_now)]
 
 
 def test_products_of_high_precision_are_saved_in_the_usual_one_too(tmp_path: Path) -> None:
