@@ -1,6 +1,7 @@
 """What the arguments of a step's calls are to the program, from one step to the next."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -443,23 +444,23 @@ def asked(askers: int, rounds: int = 12) -> tuple[Timer, Prober]:
     learn = made.jit(lambda w, v, x: (w + x, v * 2))
     w, v, x = jnp.zeros(SHAPE), jnp.ones(SHAPE), np.ones(SHAPE, np.float32)
 
-    def ask() -> None:
+    together = threading.Barrier(askers)
+
+    def ask(_: int) -> None:
+        together.wait()  # else one thread may ask for several
         for _ in range(5):
             act(w, x)
 
-    for _ in range(rounds):
-        w, v = learn(w, v, x)
-        threads = [threading.Thread(target=ask) for _ in range(askers)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+    with ThreadPoolExecutor(askers) as threads:
+        for _ in range(rounds):
+            w, v = learn(w, v, x)
+            list(threads.map(ask, range(askers)))
     hearing.hear = None
     learner = threading.get_ident()
     asking = [each for each in dict.fromkeys(c.thread for c in prober.calls) if each != learner]
-    for place, call in enumerate(prober.calls):  # as threads that live as long as the program
+    for place, call in enumerate(prober.calls):
         if call.thread != learner:
-            call.thread = 1 + asking.index(call.thread) % askers
+            call.thread = 1 + asking.index(call.thread)
         timer.calls.append(Timed(call.thread, call.function, place * 1000, place * 1000 + 10))
     timer.begin_ns, timer.end_ns = 0, len(prober.calls) * 1000
     return timer, prober
