@@ -6,6 +6,7 @@ numbers with commas between them, take the place of the script's own. Each line 
 """
 
 import ctypes
+import hashlib
 import os
 import sys
 from contextlib import suppress
@@ -22,6 +23,8 @@ from perfdoctor.schema.capture import MANIFEST, Capture, Conditions, Order, Repl
 LEFT_OUT = ("dump", "cache", "explain", "log", "profil", "platform", "distributed", "pjrt", "mock")
 """Settings of the script that a replay must not or need not have: words in their names."""
 
+COMPILED = "compiled"
+"""The folder of compiled programs, within that of the capture."""
 KEEPING = {-3: 32 * 2**20, -1: 2**31 - 1, -2: 64 * 2**20}
 """Settings of mallopt(3): M_MMAP_THRESHOLD, as high as glibc sets it by itself, since larger pieces
 are new pages in the program too; M_TRIM_THRESHOLD, as high as it goes; and M_TOP_PAD, the size of a
@@ -38,6 +41,17 @@ def impose(settings: dict[str, Any]) -> None:
                 jax.config.update(name, value)
             except Exception as error:
                 print(f"{name} = {value!r} can't be set here: {error}", file=sys.stderr)
+
+
+def compile_once(folder: Path, asked: list[str]) -> None:
+    """Have what takes a second or longer to compile be compiled by the first process only that is
+    asked for the same, in the same environment. `asked`: the settings and the cores; of these XLA
+    knows when it compiles, and jax's cache does not.
+    """
+    same = repr((asked, sorted(os.environ.items()))).encode()
+    own = folder / COMPILED / hashlib.sha256(same).hexdigest()[:16]
+    jax.config.update("jax_compilation_cache_dir", str(own))
+    jax.config.update("jax_enable_compilation_cache", True)
 
 
 def keep_freed_memory() -> None:
@@ -84,6 +98,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # what libraries print is no answer
     impose(settings)
+    compile_once(folder, sys.argv[2:4])
     if capture.reuses_memory:
         keep_freed_memory()
     loops: dict[Conditions, Loop] = {}

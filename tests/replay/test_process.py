@@ -154,3 +154,18 @@ def test_a_setting_goes_with_the_variable_that_a_change_takes_away() -> None:
     unset = Change(env={"JAX_DISABLE_MOST_OPTIMIZATIONS": None}, settings={"jax_enable_x64": False})
     assert made(then, unset) == {"jax_enable_x64": False, "jax_platforms": None}
     assert made(then, Change(env={"OMP_NUM_THREADS": "1"})) == then
+
+
+def test_a_program_is_compiled_once_for_all_that_run_it_alike(
+    groups: ProcessGroups, trained: Captured
+) -> None:
+    def compiled(change: Change | None = None) -> list[Path]:
+        with started(groups, trained, change, **at_once) as process:
+            process.run(AS_SEEN, 0.05, soon())
+        return sorted(each for each in trained.folder.glob("compiled/*/*") if "-cache" in each.name)
+
+    at_once = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    first = compiled()
+    assert first and compiled() == first
+    new = set(compiled(Change(cores=(min(os.sched_getaffinity(0)),)))) - set(first)
+    assert new and not {each.parent for each in new} & {each.parent for each in first}
