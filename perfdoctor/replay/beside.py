@@ -7,9 +7,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import cycle
+from queue import Empty, Queue
 from typing import Any
+
+from perfdoctor.schema.capture import AHEAD
 
 LEAST_MS = 0.01
 """Work of other threads and processes below it is not emulated."""
@@ -51,6 +55,45 @@ def thread_beside(work_ms: float) -> Iterator[Any]:
     finally:
         over.set()
         todo.release()
+        thread.join()
+
+
+@contextmanager
+def thread_awaited(pieces: Sequence[tuple[int, float]]) -> Iterator[Callable[[float], object]]:
+    """How the calling thread sleeps: until the next piece of another thread's work is done, which
+    goes round, and may be ahead by `AHEAD` pieces. Without pieces, for so many seconds.
+
+    `pieces`: nanoseconds of the processor, and then seconds of sleep.
+    """
+    if not pieces:
+        yield time.sleep
+        return
+    ready: Queue[None] = Queue(AHEAD)
+    begun, over = threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.wait()
+        for work_ns, sleep_s in cycle(pieces):
+            if over.is_set():
+                return
+            spin(work_ns)
+            time.sleep(sleep_s)
+            ready.put(None)
+
+    def wait(_: float) -> None:
+        begun.set()
+        ready.get()
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        yield wait
+    finally:
+        over.set()
+        begun.set()
+        while thread.is_alive():
+            with suppress(Empty):
+                ready.get(timeout=LEAST_MS / 1e3)
         thread.join()
 
 

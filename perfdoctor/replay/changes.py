@@ -19,14 +19,15 @@ def changed(host: Host, change: dict[str, Scalar]) -> Conditions:
             spared = 1 - float(value or 0.0)
             conditions = less_work(conditions, spared * host.collecting_ms)
         elif name == "handling":
-            conditions = only(conditions, host.loading_share)
+            conditions = only(conditions, host.loading_share, host.awaiting_share)
         elif name == "restless":
             conditions = msgspec.structs.replace(conditions, restless=0, restless_threads=0)
         elif name == "program" and value == "together":
             conditions = by_one_thread(conditions)
         elif name == "program":
-            growing = host.loading_share if change.get("growing", 1) else 0.0
-            conditions = with_program(conditions, str(value), growing)
+            of_loading = host.loading_share, host.awaiting_share
+            growing = of_loading if change.get("growing", 1) else (0.0, 0.0)
+            conditions = with_program(conditions, str(value), *growing)
         elif name in ("compiled", "growing"):
             continue  # a replayed program is compiled once, see `rare_ms`; for the other, above
         else:
@@ -45,19 +46,16 @@ def rare_ms(host: Host, change: dict[str, Scalar]) -> float:
     return max(0.0, host.rare_ms - spared_ms)
 
 
-def with_program(conditions: Conditions, program: str, growing_share: float) -> Conditions:
+def with_program(
+    conditions: Conditions, program: str, working_share: float, sleeping_share: float
+) -> Conditions:
     """Larger batches take longer to load, by as much as they are larger.
 
-    `growing_share`: of what the host does, that which grows so.
+    `working_share`, `sleeping_share`: of what the host works, and sleeps, that which grows so.
     """
-    times = 1 + growing_share * (growth(program) - 1)
-    return msgspec.structs.replace(
-        conditions,
-        program=program,
-        spin_ms=tuple(times * each for each in conditions.spin_ms),
-        sleep_ms=tuple(times * each for each in conditions.sleep_ms),
-        overlap_ms=times * conditions.overlap_ms,
-    )
+    more = growth(program) - 1
+    times = only(conditions, 1 + working_share * more, 1 + sleeping_share * more)
+    return msgspec.structs.replace(times, program=program)
 
 
 def by_one_thread(conditions: Conditions) -> Conditions:
@@ -77,28 +75,31 @@ def loading_elsewhere(conditions: Conditions, host: Host, where: str) -> Conditi
     Other threads and processes that rest while the step stands still work for the step: they load.
     What threads do while they are waited for takes a core all the same, where nobody waits.
     """
-    share = host.loading_share
-    moved_ms, awaited_ms = share * conditions.work_ms, share * sum(conditions.sleep_ms)
-    in_threads_ms = max(
-        conditions.threads_ms, min(host.threads_ms, conditions.threads_ms + awaited_ms)
-    )
+    moved_ms = host.loading_share * conditions.work_ms
+    slept_ms = sum(conditions.sleep_ms)
+    unawaited_ms = max(conditions.threads_ms, host.threads_ms - slept_ms)
+    awaited_ms = host.awaiting_share * slept_ms
+    in_threads_ms = max(unawaited_ms, min(host.threads_ms, unawaited_ms + awaited_ms))
     threads_ms, children_ms = {
         "thread": (in_threads_ms + moved_ms, conditions.children_ms),
         "process": (0.0, conditions.children_ms + in_threads_ms + moved_ms),
         "nowhere": (0.0, 0.0),
     }[where]
     return msgspec.structs.replace(
-        only(conditions, 1 - share), threads_ms=threads_ms, children_ms=children_ms
+        only(conditions, 1 - host.loading_share, 1 - host.awaiting_share),
+        threads_ms=threads_ms,
+        children_ms=children_ms,
     )
 
 
-def only(conditions: Conditions, share: float) -> Conditions:
-    """Of what the calling thread does, and of what it sleeps, this share is left."""
+def only(conditions: Conditions, working: float, sleeping: float) -> Conditions:
+    """Of what the calling thread works, and of what it sleeps, this share is left."""
     return msgspec.structs.replace(
         conditions,
-        spin_ms=tuple(share * each for each in conditions.spin_ms),
-        sleep_ms=tuple(share * each for each in conditions.sleep_ms),
-        overlap_ms=share * conditions.overlap_ms,
+        spin_ms=tuple(working * each for each in conditions.spin_ms),
+        sleep_ms=tuple(sleeping * each for each in conditions.sleep_ms),
+        awaited_ms=sleeping * conditions.awaited_ms,
+        overlap_ms=working * conditions.overlap_ms,
     )
 
 

@@ -24,9 +24,11 @@ class Host:
 
     as_observed: Conditions
     loading_share: float
-    """The share of the host's own work, and of its sleep, that is loading."""
+    """The share of the host's own work that is loading."""
     collecting_ms: float
     """Of the work of each step."""
+    awaiting_share: float = 0.0
+    """The share of its sleep that is."""
     rare_ms: float = 0.0
     """What a step takes in the mean for what is done now and then, and is not replayed."""
     rarely_collecting_ms: float = 0.0
@@ -36,8 +38,7 @@ class Host:
     reading_ms: float = 0.0
     """Work on results that it has waited for."""
     threads_ms: float = 0.0
-    """What other threads work for a step in all; `as_observed` has what they do beyond the time in
-    which the calling thread sleeps, and waits for them."""
+    """What other threads work for a step, whether the calling one waits for them or not."""
 
 
 def alone(program: str) -> Conditions:
@@ -91,13 +92,16 @@ def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program:
     between_ms = sum(call.before_cpu_ms for call in calls.calls) - collecting_ms
     if calls.runs_ahead:  # what is collected now and then is in none of the usual gaps
         spins[0] += max(0.0, -between_ms)
+    is_awaited = calls.threads == 1 and idle_ms >= LITTLE * calls.time_ms
+    loading = loading_share(calls, steps, collecting_ms)
     as_observed = Conditions(
         program=program,
         spin_ms=tuple(spins),
         sleep_ms=tuple(idle_ms * each / max(sum(blocked), LEAST_MS) for each in blocked),
         overlap_ms=overlap_ms,
         waits=waits,
-        threads_ms=max(0.0, beside_ms - idle_ms),
+        awaited_ms=beside_ms if is_awaited else 0.0,
+        threads_ms=0.0 if is_awaited else max(0.0, beside_ms - idle_ms),
         children_ms=max(0.0, calls.children_cpu_ms - cpu_ms(free, of_processes=True)),
         restless=round(sum(each.cores for each in free if not each.holds_interpreter)),
         restless_threads=sum(each.holds_interpreter for each in free),
@@ -105,9 +109,8 @@ def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program:
     )
     return Host(
         as_observed=as_observed,
-        loading_share=loading_share(calls, steps, collecting_ms)
-        * max(0.0, between_ms)
-        / max(as_observed.work_ms, LEAST_MS),
+        loading_share=loading * max(0.0, between_ms) / max(as_observed.work_ms, LEAST_MS),
+        awaiting_share=loading,
         collecting_ms=collecting_ms,
         rare_ms=rare_ms,
         rarely_collecting_ms=rarely_collecting_ms,

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
@@ -17,6 +17,7 @@ from perfdoctor.replay.beside import (
     restless_beside,
     restless_threads,
     spin,
+    thread_awaited,
     thread_beside,
 )
 from perfdoctor.replay.step import Outputs, Step
@@ -41,8 +42,15 @@ class Loop:
         count = len(capture.calls)
         self._spin_ns = [round(each * 1e6) for each in padded(conditions.spin_ms, count)]
         late_s = oversleep_s() if any(conditions.sleep_ms) else 0.0
+        slept_ms = sum(conditions.sleep_ms)
+        worked = min(1.0, conditions.awaited_ms / slept_ms) if slept_ms > 0 else 0.0
         self._sleep_s = [
-            max(0.0, each / 1e3 - late_s) for each in padded(conditions.sleep_ms, count)
+            max(0.0, (1 - worked) * each / 1e3 - late_s)
+            for each in padded(conditions.sleep_ms, count)
+        ]
+        self._awaited_ns = [
+            round(conditions.awaited_ms * each / slept_ms * 1e6) if slept_ms > 0 else 0
+            for each in padded(conditions.sleep_ms, count)
         ]
         self._overlap_ns = round(conditions.overlap_ms * 1e6)
         self._every = round(1 / conditions.waits) if conditions.waits > 0 else 0
@@ -74,7 +82,8 @@ class Loop:
         if seconds > 3 * took_s:
             single_s = median(self._timed(1)[1] for _ in range(SINGLES))
             steps, took_s = self._timed(max(FIRST_STEPS, round(seconds / 3 * steps / took_s)))
-        if self._conditions.callers == 1 and self._every != 1:
+        is_ahead = self._every != 1 or self._conditions.awaited_ms > 0
+        if self._conditions.callers == 1 and is_ahead:
             self._ends = overlapping(single_s, steps, took_s)
         return took_s / (steps + self._ends)
 
@@ -106,14 +115,16 @@ class Loop:
             ]
             stack.enter_context(restless_beside(self._conditions.restless))
             stack.enter_context(restless_threads(self._conditions.restless_threads))
+            pieces = zip(self._awaited_ns, self._sleep_s, strict=True)
+            sleep = stack.enter_context(thread_awaited([each for each in pieces if each[0]]))
             calls = stack.enter_context(fed(self._step.calls))
             tell = [tell for tell in beside if tell is not None]
             begin = time.perf_counter()
             if callers == 1:
-                self._steps(calls, each, states[0], tell)
+                self._steps(calls, each, states[0], sleep, tell)
             else:
                 threads = [
-                    threading.Thread(target=self._steps, args=(calls, each, state, tell))
+                    threading.Thread(target=self._steps, args=(calls, each, state, sleep, tell))
                     for state in states
                 ]
                 for thread in threads:
@@ -124,17 +135,23 @@ class Loop:
         return each * callers, took_s
 
     def _steps(
-        self, made: Sequence[Called], count: int, latest: Outputs, tell: Sequence[Any]
+        self,
+        made: Sequence[Called],
+        count: int,
+        latest: Outputs,
+        sleep: Callable[[float], object],
+        tell: Sequence[Any],
     ) -> None:
         """Make the calls of so many steps, and wait until all that they returned is computed."""
-        calls = list(enumerate(zip(made, self._spin_ns, self._sleep_s, strict=True)))
+        waits = [n > 0 or s > 0 for n, s in zip(self._awaited_ns, self._sleep_s, strict=True)]
+        calls = list(enumerate(zip(made, self._spin_ns, self._sleep_s, waits, strict=True)))
         every, overlap_ns = self._every, self._overlap_ns
         for number in range(1, count + 1):
-            for place, (call, spin_ns, sleep_s) in calls:
+            for place, (call, spin_ns, sleep_s, waits_here) in calls:
                 if spin_ns:
                     spin(spin_ns)
-                if sleep_s:
-                    time.sleep(sleep_s)
+                if waits_here:
+                    sleep(sleep_s)
                 latest[place] = call(latest)
             for each in tell:
                 each()

@@ -10,13 +10,16 @@ import psutil
 import pytest
 
 from perfdoctor.processes import cpu_seconds
+from perfdoctor.replay import beside as module
 from perfdoctor.replay.beside import (
     process_beside,
     restless_beside,
     restless_threads,
     spin,
+    thread_awaited,
     thread_beside,
 )
+from perfdoctor.schema.capture import AHEAD
 from tests.awaited import await_end
 
 
@@ -29,6 +32,35 @@ def test_a_thread_beside_works_for_as_long_as_it_is_told() -> None:
         while time.process_time() - begin < 0.020:
             time.sleep(0.001)
     assert threading.active_count() == before
+
+
+def test_who_waits_for_a_thread_waits_until_a_piece_of_its_work_is_done() -> None:
+    before = threading.active_count()
+    with thread_awaited([(5_000_000, 0.0), (1_000_000, 0.001)]) as wait:
+        begin = time.process_time()
+        for _ in range(4):
+            wait(60.0)  # its own sleeps tell, not this
+        assert time.process_time() - begin >= 2 * 0.006
+    assert threading.active_count() == before
+
+
+def test_a_thread_that_is_awaited_is_ahead_by_some_pieces_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[int] = []
+    monkeypatch.setattr(module, "spin", made.append)
+    with thread_awaited([(7, 0.0)]) as wait:
+        time.sleep(0.02)
+        assert not made  # it begins with the first who waits
+        for count in range(1, 6):
+            wait(0.0)
+            time.sleep(0.02)
+            assert count <= len(made) <= count + AHEAD + 1
+
+
+def test_where_no_thread_is_awaited_the_caller_sleeps() -> None:
+    with thread_awaited([]) as wait:
+        assert wait is time.sleep
 
 
 def test_a_process_beside_works_for_as_long_as_it_is_told() -> None:

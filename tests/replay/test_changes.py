@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from perfdoctor.replay.changes import changed, less_work, loading_elsewhere, rare_ms
 from perfdoctor.replay.conditions import Host
@@ -26,7 +27,7 @@ work = st.builds(
 WORK = Conditions(
     spin_ms=(2.0, 4.0), sleep_ms=(8.0,), overlap_ms=2.0, threads_ms=1.0, children_ms=1.0
 )
-HOST = Host(as_observed=WORK, loading_share=0.5, collecting_ms=4.0)
+HOST = Host(as_observed=WORK, loading_share=0.5, collecting_ms=4.0, awaiting_share=0.5)
 
 
 def test_loading_moves_to_a_thread() -> None:
@@ -49,6 +50,18 @@ def test_what_threads_do_while_they_are_waited_for_takes_a_core_where_nobody_wai
     assert changed(host, {"loading": "process"}).children_ms == beside_ms + 5.0
     assert changed(host, {"loading": "thread"}).threads_ms == beside_ms + 4.0
     assert changed(host, {"loading": "nowhere"}).children_ms == 0.0
+
+
+def test_what_is_awaited_goes_with_the_sleep_that_it_fills() -> None:
+    waiting = structs.replace(WORK, sleep_ms=(8.0,), awaited_ms=6.0, threads_ms=0.0)
+    host = replace(HOST, as_observed=waiting, threads_ms=6.0, awaiting_share=1.0)
+    moved = changed(host, {"loading": "thread"})
+    assert (moved.sleep_ms, moved.awaited_ms, moved.threads_ms) == ((0.0,), 0.0, 6.0 + 4.0)
+    assert moved.spin_ms == (1.0, 2.0)
+    gone = changed(host, {"loading": "nowhere"})
+    assert (gone.awaited_ms, gone.threads_ms) == (0.0, 0.0)
+    larger = changed(host, {"program": "batch-8-to-32"})
+    assert (larger.spin_ms, larger.sleep_ms, larger.awaited_ms) == ((5.0, 10.0), (32.0,), 24.0)
 
 
 def test_loading_that_is_done_once_for_all_is_nobodys_work() -> None:

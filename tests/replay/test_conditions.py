@@ -163,10 +163,23 @@ def test_other_threads_and_processes_are_replayed_too() -> None:
     assert (found.threads_ms, found.children_ms, found.callers) == (2.0, 3.0, 2)
 
 
-def test_what_other_threads_do_while_the_caller_is_blocked_is_no_more_than_that() -> None:
+def test_who_is_blocked_while_other_threads_work_waits_for_them() -> None:
     calls = observed(call(5.0, 1.0), threads_cpu_ms=6.0)
     found = told(calls, steps(synchronized=0.0))
-    assert (found.sleep_ms, found.threads_ms) == ((4.0,), 2.0)
+    assert (found.sleep_ms, found.awaited_ms, found.threads_ms) == ((4.0,), 6.0, 0.0)
+
+
+def test_who_is_hardly_blocked_waits_for_nobody() -> None:
+    calls = observed(call(1.5, 1.0), threads_cpu_ms=6.0)
+    found = told(calls, steps(synchronized=0.0))
+    assert (found.sleep_ms, found.awaited_ms, found.threads_ms) == ((0.5,), 0.0, 5.5)
+
+
+def test_of_a_sleep_that_is_all_loading_nothing_is_left_however_much_the_host_works() -> None:
+    calls = observed(call_of(before_ms=9.0, before_cpu_ms=1.0, inside_ms=4.0, inside_cpu_ms=3.0))
+    by_itself = Replayed(steps=1, wall_s=0.004, inside_cpu_ms=(0.0,))
+    host = host_of(calls, steps(etl_ms=9.0, synchronized=0.0), by_itself, AS_IT_IS)
+    assert (host.awaiting_share, host.loading_share) == (1.0, 0.25)
 
 
 def test_garbage_that_another_thread_collects_is_not_work_of_that_thread_as_well() -> None:

@@ -102,6 +102,13 @@ def test_other_threads_and_processes_work_for_each_step(trained: Captured) -> No
     assert not any("_beside" in thread.name for thread in threading.enumerate())
 
 
+def test_a_step_takes_as_long_as_the_thread_works_for_which_it_waits(trained: Captured) -> None:
+    for sleep_ms, awaited_ms in ((4.0, 3.0), (1.0, 5.0)):
+        loop = looped(trained, sleep_ms=(sleep_ms,), awaited_ms=awaited_ms)
+        steps, took_s = loop._timed(7)
+        assert took_s / steps >= awaited_ms / 1e3
+
+
 @given(spin_ms=st.floats(0, 100), device_ms=st.floats(0.01, 100), steps=st.integers(2, 1000))
 def test_what_begins_and_ends_steps_that_overlap_is_none_of_a_step(
     spin_ms: float, device_ms: float, steps: int

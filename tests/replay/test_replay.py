@@ -188,7 +188,7 @@ def test_a_change_of_the_environment_needs_another_process(
 def test_a_program_that_was_not_exported_can_not_be_replayed(
     groups: ProcessGroups, trained: Captured, tmp_path: Path
 ) -> None:
-    for file in trained.folder.iterdir():
+    for file in filter(Path.is_file, trained.folder.iterdir()):
         (tmp_path / file.name).write_bytes(file.read_bytes())
     why = {"float32": "TypeError: no such type"}
     then = msgspec.structs.replace(trained.capture, failures=why)
