@@ -92,7 +92,9 @@ def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program:
     between_ms = sum(call.before_cpu_ms for call in calls.calls) - collecting_ms
     if calls.runs_ahead:  # what is collected now and then is in none of the usual gaps
         spins[0] += max(0.0, -between_ms)
-    is_awaited = calls.threads == 1 and idle_ms >= LITTLE * calls.time_ms
+    is_awaited = calls.threads == 1 and idle_ms >= LITTLE * calls.time_ms and beside_ms > 0
+    if is_awaited:  # what they have no core for, they will not have in the replay either
+        idle_ms = max(idle_ms - calls.threads_delayed_ms, min(idle_ms, beside_ms))
     loading = loading_share(calls, steps, collecting_ms)
     as_observed = Conditions(
         program=program,

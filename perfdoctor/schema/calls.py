@@ -158,6 +158,8 @@ class StepCalls(Struct, frozen=True, kw_only=True):
     """How long the calling thread was ready to run, and had no core."""
     threads_cpu_ms: float = 0.0
     """Processor time of the other Python threads."""
+    threads_delayed_ms: float = 0.0
+    """How long these were ready to run, and had no core."""
     children_cpu_ms: float = 0.0
     """Processor time of other processes of the program."""
     busiest_beside: str = ""

@@ -169,6 +169,15 @@ def test_who_is_blocked_while_other_threads_work_waits_for_them() -> None:
     assert (found.sleep_ms, found.awaited_ms, found.threads_ms) == ((4.0,), 6.0, 0.0)
 
 
+@pytest.mark.parametrize(("delayed_ms", "sleep_ms"), [(0.0, 4.0), (1.0, 3.0), (3.5, 2.0)])
+def test_who_waits_for_threads_without_a_core_does_not_sleep(
+    delayed_ms: float, sleep_ms: float
+) -> None:
+    calls = observed(call(5.0, 1.0), threads_cpu_ms=2.0, threads_delayed_ms=delayed_ms)
+    found = told(calls, steps(synchronized=0.0))
+    assert (found.sleep_ms, found.awaited_ms) == ((sleep_ms,), 2.0)
+
+
 def test_who_is_hardly_blocked_waits_for_nobody() -> None:
     calls = observed(call(1.5, 1.0), threads_cpu_ms=6.0)
     found = told(calls, steps(synchronized=0.0))

@@ -31,6 +31,8 @@ class Beside:
     """How long the thread that makes the steps was ready to run, and had no core."""
     threads_cpu_ms: float = 0.0
     """Processor time of the other Python threads."""
+    threads_delayed_ms: float = 0.0
+    """How long these were ready to run, and had no core."""
     collecting_ms: float = 0.0
     """For how long they collected garbage."""
     children_cpu_ms: float = 0.0
@@ -80,9 +82,11 @@ def work_beside(
         for pid, threads in in_processes.items()
     ]
     ran, wanted = in_threads.get(calling, (0, 0))
+    of_others = [in_threads.get(n, (0, 0)) for n in others]
     return Beside(
         delayed_ms=(wanted - ran) / per_step,
-        threads_cpu_ms=sum(in_threads.get(n, (0, 0))[0] for n in others) / per_step,
+        threads_cpu_ms=sum(ran for ran, _ in of_others) / per_step,
+        threads_delayed_ms=sum(wanted - ran for ran, wanted in of_others) / per_step,
         children_cpu_ms=sum(each.cpu_ms for each in workers if each.thread is None),
         workers=tuple(each for each in workers if each.cpu_ms > 0),
     )

@@ -60,6 +60,7 @@ def step_calls(
         compilations=compilations,
         delayed_ms=beside.delayed_ms,
         threads_cpu_ms=beside.threads_cpu_ms,
+        threads_delayed_ms=beside.threads_delayed_ms,
         children_cpu_ms=beside.children_cpu_ms,
     )
 

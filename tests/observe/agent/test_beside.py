@@ -62,6 +62,21 @@ def test_threads_that_python_has_not_begun_are_no_work_of_the_programs() -> None
     assert found.threads_cpu_ms == 2.0
 
 
+def test_threads_that_had_no_core_are_told() -> None:
+    over = threading.Event()
+    thread = threading.Thread(target=over.wait)
+    thread.start()
+    try:
+        own, number = os.getpid(), thread.native_id or 0
+        before = {own: reading({number: 0}, {number: 1 * MS})}
+        after = {own: reading({number: 4 * MS}, {number: 7 * MS})}
+        found = beside(before, after)
+    finally:
+        over.set()
+        thread.join()
+    assert (found.threads_cpu_ms, found.threads_delayed_ms) == (2.0, 3.0)
+
+
 def test_those_that_make_no_calls_are_workers() -> None:
     own = os.getpid()
     over = threading.Event()
