@@ -91,9 +91,9 @@ def thread_awaited(pieces: Sequence[tuple[int, float]]) -> Iterator[Callable[[fl
     finally:
         over.set()
         begun.set()
-        while thread.is_alive():
-            with suppress(Empty):
-                ready.get(timeout=LEAST_MS / 1e3)
+        with suppress(Empty):
+            while True:
+                ready.get_nowait()  # so that it can hand over the piece at which it is
         thread.join()
 
 

@@ -41,17 +41,7 @@ class Loop:
         self._step = Step(folder, capture, conditions)
         count = len(capture.calls)
         self._spin_ns = [round(each * 1e6) for each in padded(conditions.spin_ms, count)]
-        late_s = oversleep_s() if any(conditions.sleep_ms) else 0.0
-        slept_ms = sum(conditions.sleep_ms)
-        worked = min(1.0, conditions.awaited_ms / slept_ms) if slept_ms > 0 else 0.0
-        self._sleep_s = [
-            max(0.0, (1 - worked) * each / 1e3 - late_s)
-            for each in padded(conditions.sleep_ms, count)
-        ]
-        self._awaited_ns = [
-            round(conditions.awaited_ms * each / slept_ms * 1e6) if slept_ms > 0 else 0
-            for each in padded(conditions.sleep_ms, count)
-        ]
+        self._pauses = pauses_of(conditions, count)
         self._overlap_ns = round(conditions.overlap_ms * 1e6)
         self._every = round(1 / conditions.waits) if conditions.waits > 0 else 0
         self._step_s: float | None = None
@@ -115,8 +105,9 @@ class Loop:
             ]
             stack.enter_context(restless_beside(self._conditions.restless))
             stack.enter_context(restless_threads(self._conditions.restless_threads))
-            pieces = zip(self._awaited_ns, self._sleep_s, strict=True)
-            sleep = stack.enter_context(thread_awaited([each for each in pieces if each[0]]))
+            pieces = [each for each in self._pauses if any(each)]
+            is_awaited = self._conditions.awaited_ms > 0
+            sleep = stack.enter_context(thread_awaited(pieces if is_awaited else []))
             calls = stack.enter_context(fed(self._step.calls))
             tell = [tell for tell in beside if tell is not None]
             begin = time.perf_counter()
@@ -143,15 +134,14 @@ class Loop:
         tell: Sequence[Any],
     ) -> None:
         """Make the calls of so many steps, and wait until all that they returned is computed."""
-        waits = [n > 0 or s > 0 for n, s in zip(self._awaited_ns, self._sleep_s, strict=True)]
-        calls = list(enumerate(zip(made, self._spin_ns, self._sleep_s, waits, strict=True)))
+        calls = list(enumerate(zip(made, self._spin_ns, self._pauses, strict=True)))
         every, overlap_ns = self._every, self._overlap_ns
         for number in range(1, count + 1):
-            for place, (call, spin_ns, sleep_s, waits_here) in calls:
+            for place, (call, spin_ns, pause) in calls:
                 if spin_ns:
                     spin(spin_ns)
-                if waits_here:
-                    sleep(sleep_s)
+                if any(pause):
+                    sleep(pause[1])
                 latest[place] = call(latest)
             for each in tell:
                 each()
@@ -185,6 +175,20 @@ def oversleep_s() -> float:
         time.sleep(SLEEP_S)
         found.append(time.perf_counter() - begin - SLEEP_S)
     return max(0.0, median(found))
+
+
+def pauses_of(conditions: Conditions, count: int) -> list[tuple[int, float]]:
+    """Before each call: nanoseconds that another thread works while the host waits for it, and
+    seconds of sleep.
+    """
+    slept_ms = sum(conditions.sleep_ms)
+    if slept_ms <= 0:
+        return [(0, 0.0)] * count
+    late_s, worked = oversleep_s(), conditions.awaited_ms / slept_ms
+    return [
+        (round(worked * each * 1e6), max(0.0, (1 - worked) * each / 1e3 - late_s))
+        for each in padded(conditions.sleep_ms, count)
+    ]
 
 
 def padded(values: tuple[float, ...], count: int) -> list[float]:

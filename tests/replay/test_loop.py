@@ -102,6 +102,16 @@ def test_other_threads_and_processes_work_for_each_step(trained: Captured) -> No
     assert not any("_beside" in thread.name for thread in threading.enumerate())
 
 
+def test_a_pause_is_shared_by_the_thread_that_works_in_it_and_sleep(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "oversleep_s", lambda: 0.0)
+    found = pauses_of(Conditions(sleep_ms=(4.0, 0.0, 1.0), awaited_ms=2.5), 3)
+    assert found == [(2_000_000, 0.002), (0, 0.0), (500_000, 0.0005)]
+    assert pauses_of(Conditions(sleep_ms=(1.0,), awaited_ms=5.0), 1) == [(5_000_000, 0.0)]
+    assert pauses_of(Conditions(), 2) == [(0, 0.0)] * 2
+
+
 def test_a_step_takes_as_long_as_the_thread_works_for_which_it_waits(trained: Captured) -> None:
     for sleep_ms, awaited_ms in ((4.0, 3.0), (1.0, 5.0)):
         loop = looped(trained, sleep_ms=(sleep_ms,), awaited_ms=awaited_ms)
