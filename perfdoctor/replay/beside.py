@@ -8,9 +8,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from itertools import cycle
-from queue import Empty, Queue
+from queue import SimpleQueue
 from typing import Any
 
 from perfdoctor.schema.capture import AHEAD
@@ -68,7 +68,8 @@ def thread_awaited(pieces: Sequence[tuple[int, float]]) -> Iterator[Callable[[fl
     if not pieces:
         yield time.sleep
         return
-    ready: Queue[None] = Queue(AHEAD)
+    ready: SimpleQueue[None] = SimpleQueue()
+    room: SimpleQueue[None] = SimpleQueue()
     begun, over = threading.Event(), threading.Event()
 
     def work() -> None:
@@ -78,12 +79,16 @@ def thread_awaited(pieces: Sequence[tuple[int, float]]) -> Iterator[Callable[[fl
                 return
             spin(work_ns)
             time.sleep(sleep_s)
+            room.get()
             ready.put(None)
 
     def wait(_: float) -> None:
         begun.set()
         ready.get()
+        room.put(None)
 
+    for _ in range(AHEAD):
+        room.put(None)
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     try:
@@ -91,9 +96,7 @@ def thread_awaited(pieces: Sequence[tuple[int, float]]) -> Iterator[Callable[[fl
     finally:
         over.set()
         begun.set()
-        with suppress(Empty):
-            while True:
-                ready.get_nowait()  # so that it can hand over the piece at which it is
+        room.put(None)
         thread.join()
 
 

@@ -17,6 +17,7 @@ from perfdoctor.replay.loop import (
     Loop,
     overlapping,
     padded,
+    pauses_of,
     read,
     wait_for,
 )
