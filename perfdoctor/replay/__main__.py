@@ -45,8 +45,8 @@ def impose(settings: dict[str, Any]) -> None:
 
 def compile_once(folder: Path, asked: list[str]) -> None:
     """Have what takes a second or longer to compile be compiled by the first process only that is
-    asked for the same, in the same environment. `asked`: the settings and the cores; of these XLA
-    knows when it compiles, and jax's cache does not.
+    asked for the same, in the same environment. `asked`: the settings, and the cores, among which
+    XLA may divide a program when it compiles it.
     """
     same = repr((asked, sorted(os.environ.items()))).encode()
     own = folder / COMPILED / hashlib.sha256(same).hexdigest()[:16]

@@ -13,10 +13,11 @@ from itertools import cycle
 from queue import SimpleQueue
 from typing import Any
 
-from perfdoctor.schema.capture import AHEAD
-
 LEAST_MS = 0.01
 """Work of other threads and processes below it is not emulated."""
+AHEAD = 2
+"""Pieces of its work by which a thread is ahead of the one that waits for it: as many batches as a
+loader mostly keeps ready."""
 WORKER = (
     "import sys, time\n"
     "work_ns = int(sys.argv[1])\n"

@@ -25,10 +25,10 @@ class Host:
     as_observed: Conditions
     loading_share: float
     """The share of the host's own work that is loading."""
+    awaiting_share: float
+    """The share of its sleep in which it waits for what others load."""
     collecting_ms: float
     """Of the work of each step."""
-    awaiting_share: float = 0.0
-    """The share of its sleep that is."""
     rare_ms: float = 0.0
     """What a step takes in the mean for what is done now and then, and is not replayed."""
     rarely_collecting_ms: float = 0.0
@@ -92,9 +92,7 @@ def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program:
     between_ms = sum(call.before_cpu_ms for call in calls.calls) - collecting_ms
     if calls.runs_ahead:  # what is collected now and then is in none of the usual gaps
         spins[0] += max(0.0, -between_ms)
-    is_awaited = calls.threads == 1 and idle_ms >= LITTLE * calls.time_ms and beside_ms > 0
-    if is_awaited:  # what they have no core for, they will not have in the replay either
-        idle_ms = max(idle_ms - calls.threads_delayed_ms, min(idle_ms, beside_ms))
+    idle_ms, awaited_ms, threads_ms = waiting_for_threads(calls, idle_ms, beside_ms)
     loading = loading_share(calls, steps, collecting_ms)
     as_observed = Conditions(
         program=program,
@@ -102,8 +100,8 @@ def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program:
         sleep_ms=tuple(idle_ms * each / max(sum(blocked), LEAST_MS) for each in blocked),
         overlap_ms=overlap_ms,
         waits=waits,
-        awaited_ms=beside_ms if is_awaited else 0.0,
-        threads_ms=0.0 if is_awaited else max(0.0, beside_ms - idle_ms),
+        awaited_ms=awaited_ms,
+        threads_ms=threads_ms,
         children_ms=max(0.0, calls.children_cpu_ms - cpu_ms(free, of_processes=True)),
         restless=round(sum(each.cores for each in free if not each.holds_interpreter)),
         restless_threads=sum(each.holds_interpreter for each in free),
@@ -120,6 +118,20 @@ def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program:
         reading_ms=steps.reading_ms if steps is not None else 0.0,
         threads_ms=beside_ms,
     )
+
+
+def waiting_for_threads(
+    calls: StepCalls, idle_ms: float, beside_ms: float
+) -> tuple[float, float, float]:
+    """What the calling thread sleeps; what other threads work of which it waits for the end there;
+    and what they work besides. `idle_ms`, `beside_ms`: for how long it is idle, and they work.
+
+    For the time in which they had no core they will have none in the replay either, so it is left
+    out of the sleep.
+    """
+    if calls.threads > 1 or beside_ms <= 0 or idle_ms < LITTLE * calls.time_ms:
+        return idle_ms, 0.0, max(0.0, beside_ms - idle_ms)
+    return max(idle_ms - calls.threads_delayed_ms, min(idle_ms, beside_ms)), beside_ms, 0.0
 
 
 def blocked_at_most_ms(calls: StepCalls) -> float:

@@ -117,10 +117,6 @@ class Capture(Struct, frozen=True, kw_only=True):
     """Variants that could not be exported, and why."""
 
 
-AHEAD = 2
-"""Pieces of their work by which threads are ahead of the one that waits for them."""
-
-
 class Conditions(Struct, frozen=True, kw_only=True):
     """Under which a captured step is replayed: what the host does beside it, in each step."""
 
@@ -132,7 +128,7 @@ class Conditions(Struct, frozen=True, kw_only=True):
     """Before each call: what it waits for something else than a result."""
     awaited_ms: float = 0.0
     """Processor time of other threads, for which the calling one waits where it sleeps, as for a
-    queue: they are ahead by `AHEAD` at most."""
+    short queue that they fill."""
     overlap_ms: float = 0.0
     """After the last call: work that is done before the host waits for its result."""
     waits: float = 0.0

@@ -12,6 +12,7 @@ import pytest
 from perfdoctor.processes import cpu_seconds
 from perfdoctor.replay import beside as module
 from perfdoctor.replay.beside import (
+    AHEAD,
     process_beside,
     restless_beside,
     restless_threads,
@@ -19,7 +20,6 @@ from perfdoctor.replay.beside import (
     thread_awaited,
     thread_beside,
 )
-from perfdoctor.schema.capture import AHEAD
 from tests.awaited import await_end
 
 
