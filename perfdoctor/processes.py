@@ -98,10 +98,15 @@ class ProcessGroups:
         return folder
 
     def discard(self, folder: Path) -> None:
-        """Remove a folder of ours, if it is still there."""
+        """Remove a folder of ours, if it is still there.
+
+        A child that still writes in it may keep it from being removed: then `close` removes it,
+        which ends all children first.
+        """
         with self._uninterrupted():
             shutil.rmtree(folder, ignore_errors=True)
-            self._folders.remove(folder)
+            if not folder.exists():
+                self._folders.remove(folder)
 
     def spawn(
         self,

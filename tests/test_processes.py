@@ -34,6 +34,12 @@ signal.signal(signal.SIGTERM, leave)
 print('ready', flush=True)
 time.sleep(600)
 """
+WRITER = """
+import os, sys
+print("ready", flush=True)
+for number in range(10**9):
+    os.makedirs(f"{sys.argv[1]}/{number}/inner")
+"""
 PARENT = """
 import subprocess, sys, time
 own_session = sys.argv[1] == "apart"
@@ -202,6 +208,16 @@ def test_folders_are_removed_with_all_that_is_in_them(tmp_path: Path) -> None:
             (folder / "inner" / "file").write_text("x")
         assert folders[1].parent == tmp_path and folders[1].name.startswith("set-")
     assert not any(folder.exists() for folder in folders)
+
+
+def test_a_folder_is_removed_in_the_end_where_a_child_still_wrote_in_it() -> None:
+    """As in an interrupted command, which leaves what it was doing before it ends its children."""
+    with ProcessGroups() as groups:
+        folder = groups.folder()
+        writer = groups.spawn([sys.executable, "-c", WRITER, str(folder)], stdout=subprocess.PIPE)
+        assert writer.stdout.readline() == b"ready\n"
+        groups.discard(folder)
+    assert not folder.exists()
 
 
 def test_a_folder_may_be_discarded_before() -> None:

@@ -8,7 +8,7 @@ from statistics import median
 
 from perfdoctor.replay.conditions import Host, alone
 from perfdoctor.replay.fidelity import undisturbed_ms
-from perfdoctor.replay.in_turn import times_as_long
+from perfdoctor.replay.in_turn import beside_then_ms
 from perfdoctor.replay.process import ReplayProcess
 from perfdoctor.replay.slices import FIRST_ROUNDS, SLICE_S, a_step_ms, slice_s
 from perfdoctor.schema.capture import Conditions
@@ -44,8 +44,9 @@ class Emulation:
         def measured(rounds: int) -> float:
             if not self.turns:
                 return self.host.rare_ms + self._step_ms(as_observed, rounds)
-            times = times_as_long(run, run_alone, rounds, self.until)
-            return self.host.rare_ms + times * alone_ms
+            host_ms = as_observed.own_ms
+            then_ms = beside_then_ms(run, run_alone, host_ms, alone_ms, rounds, self.until)
+            return self.host.rare_ms + then_ms
 
         again_later = not self.turns
         return undisturbed_ms(measured, self.observed_ms, self.until, again_later=again_later)

@@ -41,9 +41,26 @@ def are_enough(found: Sequence[float]) -> bool:
     return len(found) >= TURNS and MEDIANS * stdev(found) / math.sqrt(len(found)) <= NEAR
 
 
-def times_as_long(one: Run, other: Run, rounds: int, until: float) -> float:
-    """How many times as long steps of the one take as those of the other; in turn."""
-    seconds = max(slice_s(run(SLICE_S, until)) for run in (one, other))
+def beside_then_ms(
+    beside: Run, by_itself: Run, host_ms: float, then_ms: float, rounds: int, until: float
+) -> float:
+    """What a step took beside its host's own part, of `host_ms`, when the device took `then_ms` for
+    it; by rounds of now, of both in turn.
+    """
+    seconds = max(slice_s(run(SLICE_S, until)) for run in (beside, by_itself))
     return median(
-        a_step_ms(one(seconds, until)) / a_step_ms(other(seconds, until)) for _ in range(rounds)
+        as_then_ms(
+            a_step_ms(beside(seconds, until)), a_step_ms(by_itself(seconds, until)), host_ms, then_ms
+        )
+        for _ in range(rounds)
     )
+
+
+def as_then_ms(beside_ms: float, alone_ms: float, host_ms: float, then_ms: float) -> float:
+    """`beside_ms`, as if the device took `then_ms` for the step and not `alone_ms`.
+
+    The host works and sleeps for as long as it was seen to, whatever the device takes; so of the
+    device only that part counts which the host does not overlap.
+    """
+    exposed = 1.0 if host_ms <= alone_ms else min(1.0, max(0.0, (beside_ms - host_ms) / alone_ms))
+    return beside_ms + exposed * (then_ms - alone_ms)

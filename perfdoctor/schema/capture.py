@@ -156,6 +156,11 @@ class Conditions(Struct, frozen=True, kw_only=True):
         """The host's own work in a step."""
         return sum(self.spin_ms) + self.overlap_ms
 
+    @property
+    def own_ms(self) -> float:
+        """What the calling thread takes for itself: it works, or sleeps for nobody's work."""
+        return self.work_ms + max(0.0, sum(self.sleep_ms) - self.awaited_ms)
+
 
 class Order(Struct, frozen=True, kw_only=True):
     """What a replay process is asked for: to make steps for about so long."""

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from perfdoctor.observe.in_turn import Running
-from perfdoctor.replay.in_turn import MOST_TURNS, TURNS, times_as_long, turns
+from perfdoctor.replay.in_turn import MOST_TURNS, TURNS, as_then_ms, beside_then_ms, turns
 from perfdoctor.schema.capture import Replayed
 
 
@@ -59,7 +59,7 @@ def test_a_program_that_ends_has_no_more_turns() -> None:
     assert found == pytest.approx([math.log(0.8)])
 
 
-def test_steps_are_compared_round_by_round() -> None:
+def test_what_a_step_took_is_told_round_by_round() -> None:
     slow = iter([1.0, 1.0, 1.0, 3.0, 1.0])
     now = [1.0]
 
@@ -70,4 +70,22 @@ def test_steps_are_compared_round_by_round() -> None:
     def other(seconds: float, until: float) -> Replayed:
         return Replayed(steps=10, wall_s=0.01 * now[0])
 
-    assert times_as_long(one, other, 4, math.inf) == pytest.approx(3.0)
+    found = beside_then_ms(one, other, host_ms=0.0, then_ms=0.5, rounds=4, until=math.inf)
+    assert found == pytest.approx(3.0 - 1.0 + 0.5)
+
+
+@pytest.mark.parametrize(
+    ("beside_ms", "host_ms", "then_ms"),
+    [
+        (21.0, 20.0, 21.5),  # one after the other
+        (20.5, 20.0, 20.75),  # half of it is hidden
+        (20.0, 20.0, 20.0),  # the host hides all of it
+        (19.9, 20.0, 19.9),  # it slept a little less than it was asked to
+        (1.0, 0.5, 1.5),  # the device hides the host
+        (1.5, 0.5, 2.0),
+    ],
+)
+def test_a_device_that_was_slower_counts_where_the_host_does_not_hide_it(
+    beside_ms: float, host_ms: float, then_ms: float
+) -> None:
+    assert as_then_ms(beside_ms, 1.0, host_ms, 1.5) == pytest.approx(then_ms)
