@@ -48,12 +48,12 @@ def beside_then_ms(
     it; by rounds of now, of both in turn.
     """
     seconds = max(slice_s(run(SLICE_S, until)) for run in (beside, by_itself))
-    return median(
-        as_then_ms(
-            a_step_ms(beside(seconds, until)), a_step_ms(by_itself(seconds, until)), host_ms, then_ms
-        )
-        for _ in range(rounds)
-    )
+    found_ms: list[float] = []
+    for _ in range(rounds):
+        beside_ms = a_step_ms(beside(seconds, until))
+        alone_ms = a_step_ms(by_itself(seconds, until))
+        found_ms.append(as_then_ms(beside_ms, alone_ms, host_ms, then_ms))
+    return median(found_ms)
 
 
 def as_then_ms(beside_ms: float, alone_ms: float, host_ms: float, then_ms: float) -> float:

@@ -9,6 +9,8 @@ from tests.command import perfdoctor
 from tests.long import long_but
 
 IGNORED = "competing-processes,throttling"
+BUDGET_S = "300"
+"""Time for the pairs of the first finding on a slow machine too."""
 PLAIN = """
 import time
 import jax, jax.numpy as jnp
@@ -49,7 +51,7 @@ def test_a_plain_script_becomes_a_workload_that_check_takes(tmp_path: Path, name
     assert drafted.returncode == 0, drafted.stderr
     assert "MADE UP" not in drafted.stdout and "LEFT TO DO" not in drafted.stdout
     (tmp_path / "workload.py").write_text(drafted.stdout)
-    options = ("--format", "json", "--ignore", IGNORED)
+    options = ("--format", "json", "--ignore", IGNORED, "--budget", BUDGET_S)
     answer = perfdoctor("check", "workload:workload", *options, cwd=tmp_path)
     report = json.loads(answer.stdout)
     assert report["target"] == {"kind": "workload", "name": "workload:workload", "args": []}
