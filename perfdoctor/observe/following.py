@@ -41,8 +41,6 @@ WHOLE_S = 10.0
 """Longer, that tracing the function may take in which it dispatches its operations."""
 POLL_S = 0.02
 """Seconds between two looks at the run."""
-TURNS_S = 20.0
-"""What it may take to time the program in turn with its replayed step."""
 GLANCE_S = 0.25
 """Seconds between two glances at what others take: 25 ticks of the kernel's clock on each core."""
 
@@ -194,7 +192,7 @@ class Following:
 
     def _take_turns(self) -> None:
         """Have the program timed in turn with its replayed step, as long as nothing was traced."""
-        until = min(time.monotonic() + TURNS_S, self._until - WINDOW_S - READING_S)
+        until = self._until - WINDOW_S - READING_S
         is_time = time.monotonic() < until
         if self._in_turn is not None and is_time and takes_turns(read_recording(self._folder)):
             self._in_turn(Running(self._child, self._folder, until))

@@ -1,6 +1,7 @@
 """A captured step, timed in turn with the program that still runs, and with what is added to it."""
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from statistics import median, stdev
 
@@ -11,6 +12,8 @@ from perfdoctor.schema.capture import Replayed
 TURNS, MOST_TURNS, TURN_S = 5, 11, 0.4
 """Turns of each, as many as that where they differ, and seconds of the replayed step's at least.
 The program's takes as long."""
+TURNS_S = 20.0
+"""What they may take in all, once the replayed step is compiled."""
 NEAR = 0.03
 """The standard error, as a logarithm, with which it is told well enough: a third of FAITHFUL."""
 MEDIANS = math.sqrt(math.pi / 2)
@@ -26,7 +29,8 @@ def turns(run: Run, running: Running) -> list[float]:
     found: list[float] = []
     with running.at_rest():  # it compiles
         seconds = max(TURN_S, slice_s(run(SLICE_S, running.until)))
-    while len(found) < MOST_TURNS and not are_enough(found):
+    last = min(running.until, time.monotonic() + TURNS_S) - 2 * seconds
+    while len(found) < MOST_TURNS and not are_enough(found) and time.monotonic() < last:
         with running.at_rest():
             replayed_ms = a_step_ms(run(seconds, running.until))
         in_run_ms = running.step_ms()

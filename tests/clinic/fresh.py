@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.clinic.ward import line, summary
-from tests.saved import save
+from tests.saved import commit, save
 
 FOLDER = Path(__file__).parent / "fresh"
 KEPT_AS = {
@@ -163,22 +163,47 @@ def told(case: dict[str, Any], report: dict[str, Any], seconds: float) -> dict[s
     }
 
 
+def kept(which: str, but: Sequence[str]) -> dict[str, Any]:
+    """What was saved of this round's scripts, but of those that are examined now."""
+    file = Path(__file__).parent / "results" / f"{KEPT_AS[which]}.json"
+    if not but or not file.exists():
+        return {"truth": {}, "rows": []}
+    saved = json.loads(file.read_text())
+    rows = [row for row in saved["rows"] if row["case"].partition("-")[0] not in but]
+    return {"truth": {row["case"]: saved["truth"][row["case"]] for row in rows}, "rows": rows}
+
+
 def main() -> None:
-    """All of a round, or those that are named."""
+    """All of a round, or those that are named; what was saved of others is kept then."""
     which, *names = sys.argv[1:]
     chosen = [each for each in cases(FOLDER / which) if not names or each["name"] in names]
     known = FOLDER / which / "truth.json"
     truth: dict[str, dict[str, float]] = json.loads(known.read_text()) if known.exists() else {}
-    rows: list[dict[str, Any]] = []
+    before = kept(which, names)
+    truth |= before["truth"]
+    rows: list[dict[str, Any]] = before["rows"]
+    whole = len(rows) + len(chosen)
     for name in dict.fromkeys(case["name"] for case in chosen):
         group = [case for case in chosen if case["name"] == name]
         if any(named(case) not in truth for case in group):
             truth |= truths(group)
         for case in group:
-            rows.append(examined(case))
+            rows.append(examined(case) | {"commit": commit()})
             print(line(rows[-1], truth[named(case)]), flush=True)
         lines = [line(row, truth[row["case"]]) for row in rows] + ["", *summary(rows, truth)]
-        save(KEPT_AS[which], lines, {"truth": truth, "rows": rows}, shown=len(rows) == len(chosen))
+        lines += [f"at {at}: {', '.join(each)}" for at, each in by_commit(rows).items()]
+        save(KEPT_AS[which], lines, {"truth": truth, "rows": rows}, shown=len(rows) == whole)
+
+
+def by_commit(rows: Sequence[dict[str, Any]]) -> dict[str, list[str]]:
+    """The scripts that were examined at each, where there are several."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        of_it = found.setdefault(row.get("commit", "an earlier commit"), [])
+        name = row["case"].partition("-")[0]
+        if name not in of_it:
+            of_it.append(name)
+    return found if len(found) > 1 else {}
 
 
 if __name__ == "__main__":

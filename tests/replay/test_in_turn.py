@@ -1,6 +1,7 @@
 """A replayed step and a program, timed in turn; their times are given here."""
 
 import math
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,7 +10,7 @@ import psutil
 import pytest
 
 from perfdoctor.observe.in_turn import Running
-from perfdoctor.replay.in_turn import MOST_TURNS, TURNS, as_then_ms, beside_then_ms, turns
+from perfdoctor.replay.in_turn import MOST_TURNS, TURN_S, TURNS, as_then_ms, beside_then_ms, turns
 from perfdoctor.schema.capture import Replayed
 
 
@@ -57,6 +58,12 @@ def test_a_program_that_ends_has_no_more_turns() -> None:
     program = Told([10.0, None])
     found = turns(lambda seconds, until: Replayed(steps=100, wall_s=0.8), program)
     assert found == pytest.approx([math.log(0.8)])
+
+
+def test_no_turn_is_begun_that_would_not_end_in_time() -> None:
+    program = Told([10.0])
+    program.until = time.monotonic() + TURN_S
+    assert turns(lambda seconds, until: Replayed(steps=100, wall_s=0.8), program) == []
 
 
 def test_what_a_step_took_is_told_round_by_round() -> None:

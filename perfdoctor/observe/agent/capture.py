@@ -27,7 +27,7 @@ from perfdoctor.observe.agent.roles import Probe
 from perfdoctor.observe.agent.silence import Context, silent
 from perfdoctor.observe.agent.unchecked import errors_among
 from perfdoctor.observe.agent.values import SavedValues, room_bytes
-from perfdoctor.observe.agent.variants import TracedCall, Variants, donated_in
+from perfdoctor.observe.agent.variants import TracedCall, Variants, donated_in, grown_alike
 from perfdoctor.schema.capture import (
     MANIFEST,
     Capture,
@@ -78,6 +78,7 @@ class Capturer:
     def _begin(self) -> None:
         """Begin anew with the first call of a step; what was saved of another is written over."""
         self._calls: list[SavedCall] = []
+        self._multiplying: set[int] = set()
         self._values = SavedValues(self.jax, self.folder, self.prefix, self._room_bytes)
         self._failures: dict[str, str] = {}
 
@@ -171,7 +172,7 @@ class Capturer:
     def _finished(self) -> Capture:
         env, unset = made_in_code(self.env_at_start)
         return Capture(
-            calls=tuple(self._calls),
+            calls=tuple(grown_alike(self._calls, self._multiplying)),
             settings=dict(self.settings),
             env=env,
             unset=unset,
@@ -206,6 +207,8 @@ class Capturer:
             errors = errors_among(self.jax, traced.out_info)
             call = TracedCall(function, args, kwargs, place, values, closed, errors)
             programs = self._programs(call)
+            if call.multiplies:
+                self._multiplying.add(place)
             leaves = [
                 self._values.saved(value, leaf, aval, place)
                 for value, leaf, aval in zip(values, known, closed.in_avals, strict=True)

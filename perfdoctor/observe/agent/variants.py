@@ -1,9 +1,11 @@
 """The programs of a captured call: as it is, and changed as trials need it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+from msgspec.structs import replace
 
 from perfdoctor.injection.calls import OWN_FILES, Function
 from perfdoctor.observe.agent.exporting import (
@@ -18,6 +20,7 @@ from perfdoctor.observe.agent.recomputing import checkpointed, kept
 from perfdoctor.observe.agent.refusal import Unwanted, reason
 from perfdoctor.observe.agent.rewriting import (
     CALLBACKS,
+    PRODUCTS,
     holds,
     is_exact,
     is_wide,
@@ -34,7 +37,9 @@ from perfdoctor.schema.capture import (
     LARGER_BATCHES,
     NO_CALLBACKS,
     UNCHECKED,
+    SavedCall,
     batch_program,
+    growth,
 )
 
 OWN_FILES.add(__file__)
@@ -61,6 +66,11 @@ class TracedCall:
     """The closed jaxpr."""
     errors: tuple[int, ...] = ()
     """Those of its results that tell what `checkify` has found."""
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether it multiplies matrices: what it takes is more than to apply an update."""
+        return holds(self.closed, PRODUCTS)
 
 
 @dataclass
@@ -169,6 +179,25 @@ class Variants:
         for index, (was, now) in enumerate(results):
             if (call.place, index) in sources and was.shape != now.shape:
                 raise Unwanted("what a call of the step hands to the next one grows with its data")
+
+
+def grown_alike(calls: Sequence[SavedCall], multiplying: Collection[int]) -> list[SavedCall]:
+    """The calls, without the programs for a larger batch that only some calls have of those which
+    multiply matrices: another one draws as many examples as before.
+
+    `multiplying`: the places of such calls in the step.
+    """
+    sizes = {name for call in calls for name in call.programs if growth(name) > 1}
+    partial = {
+        name for name in sizes if any(name not in calls[place].programs for place in multiplying)
+    }
+    return [
+        replace(
+            call,
+            programs={name: file for name, file in call.programs.items() if name not in partial},
+        )
+        for call in calls
+    ]
 
 
 def donated_in(jax: Any, traced: Any, count: int) -> tuple[bool, ...]:

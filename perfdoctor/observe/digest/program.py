@@ -87,7 +87,7 @@ def parse(text: str, function: str, code: Code | None = None) -> Program:
         return Program(
             function=function,
             arguments=taken,
-            results=tuple(shape_and_dtype(result) for result in kind.results),
+            results=tuple(shape_and_dtype(each) for each in kind.results if is_tensor(each)),
             operations=dict(operations),
             elements_by_dtype=dict(elements),
             layers=seen.found_layers(),
@@ -108,7 +108,7 @@ def count(module: Any, operations: Counter[str], elements: Counter[str]) -> None
     for inner in below(module):
         operations[inner.name] += 1
         for result in inner.results:
-            if isinstance(result.type, ir.RankedTensorType):
+            if is_tensor(result.type):
                 shape, dtype = shape_and_dtype(result.type)
                 parts = COMPLEX.fullmatch(dtype)  # a complex number is two real ones
                 kind, times = (parts[1], 2) if parts else (dtype, 1)
@@ -136,11 +136,15 @@ def is_splat(constant: Any) -> bool:
 
 
 def arguments(main: Any, kind: Any) -> tuple[Argument, ...]:
-    """The arguments of the step, with the names that jax gave them."""
+    """The arrays that the step takes, with the names that jax gave them. Ordered side effects come
+    as tokens beside them.
+    """
     attributes = main.attributes["arg_attrs"] if "arg_attrs" in main.attributes else ()  # noqa: SIM401
     values = main.regions[0].blocks[0].arguments
     found = []
     for index, (argument, tensor) in enumerate(zip(values, kind.inputs, strict=True)):
+        if not is_tensor(tensor):
+            continue
         shape, dtype = shape_and_dtype(tensor)
         name = NAME.match(str(argument.location))
         marks = str(attributes[index]) if index < len(attributes) else ""
@@ -168,6 +172,11 @@ def is_flattened(argument: Any) -> bool:
         user.name == "stablehlo.reshape" and shape_and_dtype(user.results[0].type)[0] == flat
         for user in users
     )
+
+
+def is_tensor(kind: Any) -> bool:
+    """Whether a value of this type is an array, and no token."""
+    return isinstance(kind, ir.RankedTensorType)
 
 
 def shape_and_dtype(tensor: Any) -> tuple[tuple[int, ...], str]:

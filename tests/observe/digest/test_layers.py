@@ -267,6 +267,19 @@ def test_printing_is_a_callback() -> None:
     assert len(found) == 4
 
 
+def test_ordered_callbacks_take_tokens_which_are_no_arrays() -> None:
+    def step(x: jax.Array, y: jax.Array) -> jax.Array:
+        io_callback(told, None, x, ordered=True)  # ordered
+        return jnp.tanh(x) + y
+
+    found = program(step, zeros(3), zeros())
+    assert [argument.shape for argument in found.arguments] == [(3,), ()]
+    assert found.results == (((3,), "f32"),)
+    assert [(each.kind, each.line) for each in found.callbacks] == [
+        ("io_callback", line_of("# ordered"))
+    ]
+
+
 def test_a_callback_in_a_loop_is_one() -> None:
     def step(x: jax.Array) -> jax.Array:
         return jax.lax.fori_loop(0, 9, lambda _, x: called_back(x), x)
