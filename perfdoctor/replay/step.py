@@ -148,7 +148,7 @@ class Step:
     def _value(self, leaf: SavedLeaf, aval: Any) -> Any:
         """On the host, as it was saved or made."""
         if leaf.file:
-            raw = (self._folder / leaf.file).read_bytes()
+            raw = raw_values(self._folder, self._capture, leaf.file)
             value = np.frombuffer(raw, jax.numpy.dtype(leaf.dtype)).reshape(leaf.shape)
         else:
             value = made(leaf)
@@ -165,6 +165,16 @@ class Step:
         else:
             value = jax.numpy.array(value)  # a copy: what is donated must not be the host's
         return jax.random.wrap_key_data(value, impl=leaf.key) if leaf.key else value
+
+
+def raw_values(folder: Path, capture: Capture, name: str) -> bytes:
+    """The values that were saved by this name."""
+    if name not in capture.parts:
+        return (folder / name).read_bytes()
+    begin, size = capture.parts[name]
+    with (folder / capture.all_values).open("rb") as file:
+        file.seek(begin)
+        return file.read(size)
 
 
 def later(leaf: SavedLeaf) -> list[SavedLeaf]:

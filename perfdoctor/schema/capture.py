@@ -65,9 +65,10 @@ class SavedLeaf(Struct, frozen=True, kw_only=True):
     source: tuple[int, int] | None = None
     """Where state comes from: the number of a call of the step, and of its result."""
     file: str = ""
-    """Its values, as raw bytes; none: they are to be made."""
+    """Its values, as raw bytes: the name of a file, or of a part of the file of all values (see
+    `Capture.parts`); none: they are to be made."""
     later: tuple[str, ...] = ()
-    """Files of its values in the steps that came next: of integers, that may be rows of a table."""
+    """Names of its values in the steps that came next: of integers, that may be rows of a table."""
     low: int = 0
     high: int = 1
     """Bounds of an integer's values that are to be made."""
@@ -107,6 +108,11 @@ class Capture(Struct, frozen=True, kw_only=True):
     """Axes of the devices' mesh, with their lengths."""
     made: tuple[str, ...] = ()
     """Arguments whose values were too large to be saved, or gone when the program had ended."""
+    parts: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Where values lie in the file of all: the first byte, and how many there are. A file of its
+    own for each would have to be opened, for which the program may have us wait each time."""
+    all_values: str = ""
+    """The name of that file."""
     saved_bytes: int = 0
     reuses_memory: bool = True
     """Whether the program's allocator gives it the same pages in each step, rather than new ones of

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from perfdoctor.observe.agent import values
 from perfdoctor.observe.agent.arrays import offset_bytes
-from perfdoctor.replay.step import Step, lying, made, taker
+from perfdoctor.replay.step import Step, lying, made, raw_values, taker
 from perfdoctor.schema.capture import ALIGNED, Conditions, SavedLeaf
 from tests.replay.captured import (
     COMPARED,
@@ -133,7 +133,7 @@ def test_each_step_takes_the_rows_of_the_next_batch(tmp_path: Path) -> None:
     [call] = found.capture.calls
     number = next(n for n, leaf in enumerate(call.leaves) if leaf.role == "new")
     leaf = call.leaves[number]
-    batch = np.frombuffer((tmp_path / leaf.file).read_bytes(), leaf.dtype)
+    batch = np.frombuffer(raw_values(tmp_path, found.capture, leaf.file), leaf.dtype)
     (tmp_path / "later.raw").write_bytes((batch + 1).tobytes())
     leaves = list(call.leaves)
     leaves[number] = structs.replace(leaf, later=("later.raw",))

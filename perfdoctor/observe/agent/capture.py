@@ -120,9 +120,14 @@ class Capturer:
             if self.capture is not None:
                 if self._later is not None:
                     self.capture = self._later.added_to(self.capture)
-                saved_bytes = self._values.saved_bytes
-                self.capture = replace(self.capture, saved_bytes=saved_bytes, seconds=self._seconds)
-                self._values.write()
+                all_values, parts = self._values.written()
+                self.capture = replace(
+                    self.capture,
+                    parts=parts,
+                    all_values=all_values,
+                    saved_bytes=self._values.saved_bytes,
+                    seconds=self._seconds,
+                )
                 self._write_manifest(self.capture)
         except Exception as error:
             self.failure = reason(error)

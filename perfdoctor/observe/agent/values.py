@@ -26,6 +26,9 @@ from perfdoctor.schema.capture import SavedLeaf
 OWN_FILES.add(__file__)
 LIMIT_BYTES = 2**30
 """What all saved values may take together."""
+BUFFER_BYTES = 2**24
+"""What is written at once: for each system call, a program that holds the interpreter has us wait,
+for 0.2 s where it collects garbage all the time."""
 FREE_SHARE = 4
 """At most the n-th part of the memory and of the disk that are free."""
 
@@ -49,10 +52,20 @@ class SavedValues:
         """Whether all that is to be written is computed."""
         return all(copy.is_ready() for _, copy in self._copies)
 
-    def write(self) -> None:
-        """Write what was copied; waits until it is computed."""
-        for file, copy in self._copies:
-            (self._folder / file).write_bytes(raw_bytes(copy))
+    def written(self) -> tuple[str, dict[str, tuple[int, int]]]:
+        """Write what was copied into one file; waits until it is computed. The file's name, and
+        where each of the values lies in it: the first byte, and how many there are.
+        """
+        all_values, parts, end = f"{self._prefix}values.raw", dict[str, tuple[int, int]](), 0
+        if not self._copies:
+            return "", parts
+        with (self._folder / all_values).open("wb", buffering=BUFFER_BYTES) as file:
+            for name, copy in self._copies:
+                values = raw_bytes(copy)
+                file.write(values)
+                parts[name] = end, len(values)
+                end += len(values)
+        return all_values, parts
 
     def forget_copies(self) -> None:
         """Give their memory back."""
@@ -93,7 +106,7 @@ class SavedValues:
         return replace(saved, file=self.file_of(value))
 
     def file_of(self, value: Any) -> str:
-        """The file in which the values of an array are, or will be when it is computed."""
+        """The name by which the values of an array are found, or will be when it is computed."""
         file = f"{self._prefix}{next(self._numbers)}.raw"
         if lies_in_host_memory(self._jax, value):
             self._copies.append((file, copied(self._jax, value)))

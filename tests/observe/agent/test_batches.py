@@ -14,6 +14,8 @@ from perfdoctor.observe.agent import batches
 from perfdoctor.observe.agent.calls import Prober
 from perfdoctor.observe.agent.capture import Capturer
 from perfdoctor.observe.agent.roles import probe_of
+from perfdoctor.replay.process import capture_in
+from perfdoctor.replay.step import raw_values
 from perfdoctor.schema.capture import MANIFEST, Capture, SavedLeaf
 from tests.observe.agent.heard import STEPS, makers
 
@@ -54,7 +56,7 @@ def saved(folder: Path, places: Any = np.asarray) -> tuple[SavedLeaf, ...]:
 
 def value(folder: Path, file: str) -> Any:
     """As the replay reads it."""
-    return np.frombuffer((folder / file).read_bytes(), np.int32)
+    return np.frombuffer(raw_values(folder, capture_in(folder), file), np.int32)
 
 
 @pytest.mark.parametrize("places", [np.asarray, jnp.asarray], ids=["host", "device"])

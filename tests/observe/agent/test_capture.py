@@ -22,6 +22,8 @@ from perfdoctor.observe.agent.calls import Prober
 from perfdoctor.observe.agent.capture import UNUSUAL, Capturer
 from perfdoctor.observe.agent.roles import probe_of
 from perfdoctor.observe.agent.values import SavedValues
+from perfdoctor.replay.process import capture_in
+from perfdoctor.replay.step import raw_values
 from perfdoctor.schema.capture import AS_IT_IS, AT_ONCE, MANIFEST, Capture, SavedLeaf
 from tests.command import ROOT
 from tests.observe.agent.heard import STEPS, Program, makers
@@ -66,7 +68,7 @@ def saved(
 
 def value(folder: Path, leaf: SavedLeaf) -> Any:
     """As the replay reads it."""
-    raw = (folder / leaf.file).read_bytes()
+    raw = raw_values(folder, capture_in(folder), leaf.file)
     return np.frombuffer(raw, jnp.dtype(leaf.dtype)).reshape(leaf.shape)
 
 
@@ -130,7 +132,7 @@ def test_a_disk_that_is_full_is_none_of_the_program(
     def fails(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(SavedValues, "write", fails)
+    monkeypatch.setattr(SavedValues, "written", fails)
     capturer = captured(training, tmp_path)
     assert capturer.failure is not None and "No space left" in capturer.failure
     assert capturer.done.is_set() and not (tmp_path / MANIFEST).exists()

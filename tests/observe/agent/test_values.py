@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from perfdoctor.observe.agent import values
+from perfdoctor.replay.step import raw_values
 from perfdoctor.schema.capture import AS_IT_IS, MANIFEST, Capture
 from tests.observe.agent.heard import STEPS
 from tests.observe.agent.test_capture import SHAPE, captured, run, saved, training, value
@@ -148,8 +149,9 @@ def test_what_is_not_computed_yet_is_written_later(
     assert capturer.is_computed()
     capturer.finish()
     manifest = msgspec.json.decode((tmp_path / MANIFEST).read_bytes(), type=Capture)
-    for leaf in manifest.calls[0].leaves:
-        assert leaf.file == "" or (tmp_path / leaf.file).exists()
+    leaves = manifest.calls[0].leaves
+    assert all(raw_values(tmp_path, manifest, leaf.file) for leaf in leaves if leaf.file)
+    assert len(list(tmp_path.glob("*values.raw"))) == 1
 
 
 def test_what_lies_on_an_accelerator_is_fetched_and_takes_none_of_its_memory(
