@@ -1,8 +1,10 @@
 """Functions that are compiled again, and what that takes of the program's time."""
 
 from collections import defaultdict
+from itertools import pairwise
 
 from perfdoctor import Compile, Steps
+from perfdoctor_checks._explanations import explained
 from perfdoctor_checks._limits import BURST_S, FEW, GOOD_PART, LEAST_SHARE, MOST_SLOWED
 
 Repeats = dict[str, list[Compile]]
@@ -40,6 +42,22 @@ def recurring(compiles: tuple[Compile, ...], steps: Steps) -> Repeats:
         and (name == steps.function or each[-1].at_s - each[0].at_s >= longest_burst_s)
         and spent_s(each, steps) >= LEAST_SHARE * steps.window_s
     }
+
+
+def is_due(compiles: tuple[Compile, ...], steps: Steps) -> bool:
+    """Whether a function is compiled again and again, but not in the window: this ended before the
+    next time was due, by the longest of the gaps before it, or that came after it. Shapes that come
+    back are compiled less and less often, so they are left to the window.
+    """
+    end_s = steps.began_s + steps.window_s
+    for repeats in repeats_of(compiles).values():
+        times_s = [each.at_s for each in repeats if each.at_s <= end_s]
+        if len(times_s) < FEW or explained(repeats[-1].reason)[0] == "shape":
+            continue
+        longest_s = max(later - earlier for earlier, later in pairwise(times_s))
+        if len(times_s) < len(repeats) or end_s - times_s[-1] <= longest_s:
+            return True
+    return False
 
 
 def spent_s(compiles: list[Compile], steps: Steps) -> float:

@@ -14,7 +14,8 @@ How it is measured
 ------------------
 jax.monitoring tells when each compilation ended and how long it took. Those count that ended inside
 the traced window, of functions that had been compiled before, and that kept coming: a first
-evaluation compiles too, and is over. Without a window, the functions that took most of it.
+evaluation compiles too, and is over. Without a window, or where it was over before the next one
+was due, the timed steps tell.
 Why it was traced again is read from `jax_explain_cache_misses`.
 
 How to fix
@@ -49,6 +50,7 @@ from perfdoctor_checks._limits import FEW, LEAST_SHARE, RECURRING
 from perfdoctor_checks._repeats import (
     Repeats,
     inside,
+    is_due,
     recurring,
     repeats_of,
     share_lost,
@@ -64,9 +66,9 @@ def check(observation: Observation) -> Outcome:
     compiles, steps = needed(observation.compiles), observation.steps
     if steps is None:
         return without_steps(observation, compiles)
-    if not steps.is_traced:  # no window was opened, or read
+    found = recurring(compiles, steps) if steps.is_traced else {}
+    if not found and (not steps.is_traced or is_due(compiles, steps)):
         return while_timed(observation, compiles)
-    found = recurring(compiles, steps)
     lost_s = {name: spent_s(each, steps) for name, each in found.items()}
     if not found:
         again = sum(len(each) for each in inside(repeats_of(compiles), steps).values())
@@ -97,7 +99,7 @@ def without_steps(observation: Observation, compiles: tuple[Compile, ...]) -> Ou
 
 
 def while_timed(observation: Observation, compiles: tuple[Compile, ...]) -> Outcome:
-    """Where the run ended before a window, its calls tell how much of the timed steps it took."""
+    """By how much of the timed steps compiling took."""
     calls, again = observation.calls, dominating(compiles)
     share = min(1.0, calls.compiling_ms / calls.time_ms) if calls is not None else 0.0
     if not again or share < LEAST_SHARE:
@@ -156,8 +158,7 @@ def told(
 ) -> Outcome:
     """The issue, with what jax says of its cause."""
     kind, why = explained(reason)
-    source = "jax_explain_cache_misses"
-    facts.append(Evidence("traced again since", why, "", source))
+    facts.append(Evidence("traced again since", why, "", "jax_explain_cache_misses"))
     return issue(f"{summary}; {why}", facts, [fix(observation, kind)], gain)
 
 
@@ -176,8 +177,7 @@ def without(lost: float, recurs: bool) -> Gain:
 def repeated(name: str, compiles: list[Compile], seconds: float) -> Evidence:
     """How often and how long a function was compiled again."""
     unit = f"repeats, {seconds:.2f} s in all"
-    source = "jax.monitoring: backend_compile_duration"
-    return Evidence(name, len(compiles), unit, source)
+    return Evidence(name, len(compiles), unit, "jax.monitoring: backend_compile_duration")
 
 
 def total(compiles: tuple[Compile, ...]) -> Evidence:

@@ -21,6 +21,7 @@ STATIC = (
     "Static(val={2}), so the pytree node metadata does not match"
 )
 SHAPE = f"{TYPES}at inputs, now f32[33,8] and before f32[32,8]"
+VALUE = TREE + STATIC.format("args[0]", 3, 2)
 
 
 def compiled(*at_s: float, function: str = "step", reason: str | None = SHAPE) -> list[Compile]:
@@ -286,6 +287,35 @@ def test_of_a_run_that_ended_before_a_window_the_timed_steps_tell_what_is_lost()
 def test_what_is_compiled_at_the_start_of_a_short_run_is_no_recompilation(
     seen: Observation,
 ) -> None:
+    assert recompilation.check(seen).kind == "ok"
+
+
+def missed_by_the_window(*at_s: float, reason: str = VALUE) -> Observation:
+    """A traced run whose timed steps, before the window, took three quarters for compiling."""
+    seen = seen_with(*compiled(*at_s, reason=reason))
+    return replace(seen, calls=StepCalls(calls=(), time_ms=80.0, steps=20, compiling_ms=60.0))
+
+
+@pytest.mark.parametrize("at_s", [(0, 3.2, 6.4, 9.8), (0, 3, 6, 9, 13.5)])
+def test_what_is_due_only_after_a_short_window_is_told_by_the_timed_steps(
+    at_s: tuple[float, ...],
+) -> None:
+    seen = missed_by_the_window(*at_s)
+    outcome = recompilation.check(seen)
+    assert_sound(outcome, seen)
+    assert outcome.kind == "issue" and outcome.gain is not None
+    assert outcome.gain.speedup == pytest.approx(4)
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        missed_by_the_window(1, 2, 4, 7),  # it came to rest
+        missed_by_the_window(3, 6, 9.8),  # too few to be a habit
+        missed_by_the_window(0, 3.2, 6.4, 9.8, reason=SHAPE),  # some lengths are rare
+    ],
+)
+def test_what_is_over_before_the_window_is_no_recompilation(seen: Observation) -> None:
     assert recompilation.check(seen).kind == "ok"
 
 
