@@ -1,6 +1,8 @@
 """What JAX says of a cache miss (`jax_explain_cache_misses`), as a kind of cause and in words."""
 
 import re
+from itertools import takewhile
+from pathlib import Path
 
 from perfdoctor import Fix, place
 
@@ -17,15 +19,20 @@ QUOTES = "'\""
 WEAK = re.compile(r"\{weak_type=(True|False)\}")
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 KEYS = re.compile(r"key sets: \{(.*)\}")
+WORDS = re.compile(r"[\w.+-]+|\W")
 """What JAX writes, version by version, of arguments whose types changed (TYPES), of static
-arguments, of trees with other keys, and of settings; and the parts of these texts that are shown
-otherwise."""
+arguments, of trees with other keys, and of settings; the parts of these texts that are shown
+otherwise; and their words."""
 
 
 def explained(reason: str | None) -> tuple[str, str]:
     """JAX's explanation as a kind of cause, and in words."""
     text = reason or ""
+    defined = DEFINED.search(text)
     if changes := STATIC.findall(text):
+        if defined and "equinox" in Path(defined[1]).parts:
+            old, new = differing(changes[0][2], changes[0][1])
+            return "value", f"a Python value among its arguments: {cut(old)} -> {cut(new)}"
         words = "; ".join(static(*each) for each in changes[:SHOWN])
         return "static", words
     if changes := TYPES.findall(text) if "input path" not in text else []:
@@ -43,7 +50,6 @@ def explained(reason: str | None) -> tuple[str, str]:
     if change := SETTING.search(text):
         name, now, before = change.groups()
         return "setting", f"the setting {name} changes: {cut(before)} -> {cut(now)}"
-    defined = DEFINED.search(text)
     if "on the same line" in text and defined:
         where = place(defined[1], int(defined[2]))
         return "function", f"each time it is a new function object, defined at {where}"
@@ -66,7 +72,20 @@ def static(path: str, now: str, before: str) -> str:
     old, new = ADDRESS.sub("", before), ADDRESS.sub("", now)
     if old == new:
         return f"{name} is a new object each time: {cut(new)}"
+    old, new = differing(old, new)
     return f"{name}: {cut(old)} -> {cut(new)}"
+
+
+def differing(old: str, new: str) -> tuple[str, str]:
+    """Of two long texts, the words in which they differ, from the first one to the last."""
+    if max(len(old), len(new)) <= LENGTH:
+        return old, new
+    olds, news = WORDS.findall(old), WORDS.findall(new)
+    pairs = list(zip(olds, news, strict=False))
+    first = next((n for n, (one, other) in enumerate(pairs) if one != other), len(pairs))
+    backwards = zip(reversed(olds[first:]), reversed(news[first:]), strict=False)
+    last = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], backwards))
+    return "".join(olds[first : len(olds) - last]), "".join(news[first : len(news) - last])
 
 
 def cut(text: str) -> str:
@@ -88,6 +107,10 @@ FIXES = {
     "static": Fix(
         summary="pass what changes as an array, not as a static argument",
         how="take it out of static_argnums/static_argnames and pass jnp.float32(value)",
+    ),
+    "value": Fix(
+        summary="pass what changes as an array: equinox compiles for each new Python value",
+        how="step(model, jnp.asarray(value))  # in place of a float, an int or a str",
     ),
     "structure": Fix(
         summary="call it with the same arguments, named in the same way, each time",

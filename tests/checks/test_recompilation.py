@@ -157,6 +157,20 @@ def test_shapes_come_back_so_less_is_sure_of_them() -> None:
         ),
         (TREE + STATIC.format("[0][1]", 0.2, 0.1), "static argument 2: 0.1 -> 0.2"),
         (
+            TREE
+            + STATIC.format("[0][1]", f"({'None, ' * 40}1.5, 'a')", f"({'None, ' * 40}1, 'a')"),
+            "static argument 2: 1 -> 1.5",
+        ),
+        (
+            (
+                TREE
+                + STATIC.format(
+                    "[0][2]", "((None, 1.5), PyTreeDef(*))", "((None, 1.0), PyTreeDef(*))"
+                )
+            ).replace("/home/me/train.py", "/site-packages/equinox/_jit.py"),
+            "a Python value among its arguments: ((None, 1.0), PyTreeDef(*))",
+        ),
+        (
             TREE + STATIC.format("[1]['learning_rate']", 0.2, 0.1),
             "static argument learning_rate: 0.1 -> 0.2",
         ),
