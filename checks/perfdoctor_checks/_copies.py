@@ -26,10 +26,12 @@ def from_host_again(steps: Steps, calls: StepCalls) -> list[Leaf]:
 
 def put_back(steps: Steps, calls: StepCalls) -> list[Leaf]:
     """State that is put back on the device in each step, after something was done with it on the
-    host: it waits for the results, or copies.
+    host: it waits for the results, or copies. What is rather made by operations there is none.
     """
     found = [leaf for leaf in on_device(calls) if leaf.remade and leaf.role == "state"]
-    by_operations = steps.dispatches - len(calls.calls) >= len(found)
+    others = sum(leaf.kind == "host" for call in calls.calls for leaf in call.leaves)
+    are_uploaded = steps.uploads - others >= MOSTLY * len(found)
+    by_operations = steps.dispatches - len(calls.calls) >= len(found) and not are_uploaded
     on_host = steps.synchronized >= MOSTLY or copies(steps)
     return found if on_host and not by_operations else []
 

@@ -55,7 +55,7 @@ from perfdoctor import (
     sized,
     spared,
 )
-from perfdoctor_checks._copies import AS_ARGUMENT, ahead, from_host_again, resting
+from perfdoctor_checks._copies import AS_ARGUMENT, ahead, copies, from_host_again, resting
 from perfdoctor_checks._limits import CACHES, GOOD_PART, LEAST_SHARE, MIB
 
 ID = "transfers"
@@ -76,7 +76,8 @@ def check(observation: Observation) -> Outcome:
     stale.sort(key=lambda leaf: -leaf.bytes)
     new_bytes = sum(leaf.bytes for leaf in handed if leaf.role == "new")
     size = sum(leaf.bytes for leaf in stale)
-    if size < MIB:
+    fetched = any(leaf.role == "state" for leaf in stale)
+    if size < MIB and not (fetched and copies(steps)):  # many small arrays take time as well
         if min(steps.upload_ms, steps.idle_ms) >= GOOD_PART * steps.time_ms:
             return before_the_calls(observation, steps, evidence)
         text = f"{len(handed)} host arrays a step, {sized(new_bytes)} of them new data"
@@ -86,7 +87,6 @@ def check(observation: Observation) -> Outcome:
             fix = ahead(observation, in_calls=True)
             return hint(f"{text}, copied while the device idles", evidence, [fix])
         return ok(text, *evidence)
-    fetched = any(leaf.role == "state" for leaf in stale)
     gain = at_rest(steps, size / max(1, size + new_bytes), fetched=fetched)
     text = summary(stale, size, fetched=fetched)
     by_hand = any(leaf.remade and leaf.role == "state" for leaf in stale)
@@ -128,10 +128,10 @@ def summary(stale: Sequence[Leaf], size: int, *, fetched: bool) -> str:
     names += ", …" if len(stale) > SHOWN else ""
     if fetched:
         return (
-            f"the state comes from the host in each step: {size / MIB:.1f} MiB in {len(stale)} "
+            f"the state comes from the host in each step: {sized(size)} in {len(stale)} "
             f"arrays ({names}); to fetch it, the host waits for the step"
         )
-    return f"{size / MIB:.1f} MiB that are no new data come from the host in each step: {names}"
+    return f"{sized(size)} that are no new data come from the host in each step: {names}"
 
 
 def sizes(stale: Sequence[Leaf]) -> list[Evidence]:

@@ -120,7 +120,7 @@ def test_finds_a_state_that_goes_to_the_host_and_back() -> None:
 def test_a_data_set_that_is_handed_over_in_each_step_is_seen_by_its_role() -> None:
     seen = probed(TABLE, INDEX)
     outcome = transfers.check(seen)
-    assert outcome.kind == "issue" and "90.0 MiB" in outcome.summary
+    assert outcome.kind == "issue" and "90 MiB" in outcome.summary
     assert_sound(outcome, seen)
     assert "images" in outcome.summary and "index" not in outcome.summary
     assert outcome.fixes[0].change == Change(step={"resident": "state"})
@@ -225,14 +225,39 @@ def test_finds_a_state_that_is_put_back_on_the_device_by_hand() -> None:
     outcome = transfers.check(seen)
     assert outcome.kind == "issue"
     assert_sound(outcome, seen)
-    assert "the state comes from the host in each step: 20.0 MiB" in outcome.summary
+    assert "the state comes from the host in each step: 20 MiB" in outcome.summary
     change = outcome.fixes[0].change
     assert change is not None and change.is_bound
     assert change.step == {"resident": "state", "waits": 0.0, "handling": 0}
 
 
 def test_a_state_that_operations_make_on_the_device_is_none() -> None:
-    assert "state" not in transfers.check(probed(*REMADE, INDEX, dispatches=3.0)).summary
+    seen = probed(*REMADE, INDEX, dispatches=3.0, uploads=1.0)
+    assert "state" not in transfers.check(seen).summary
+
+
+MANY_SMALL = [
+    replace(leaf(f"params['{n}']", "state", "device", 4096), remade=True) for n in range(60)
+]
+
+
+def test_many_small_arrays_that_are_put_back_take_time_as_well() -> None:
+    seen = probed(*MANY_SMALL, INDEX, dispatches=61.0, uploads=61.0)
+    outcome = transfers.check(seen)
+    assert outcome.kind == "issue"
+    assert_sound(outcome, seen)
+    assert "the state comes from the host in each step: 240 KiB in 60 arrays" in outcome.summary
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        probed(*MANY_SMALL, INDEX, dispatches=61.0, uploads=1.0),  # by operations
+        probed(*MANY_SMALL, INDEX, dispatches=61.0, uploads=61.0, upload_ms=0.01),
+    ],
+)
+def test_small_arrays_that_are_not_copied_or_in_no_time_are_no_finding(seen: Observation) -> None:
+    assert transfers.check(seen).kind in ("ok", "hint")
 
 
 def test_a_state_of_which_nothing_waits_or_copies_is_not_on_the_host() -> None:
@@ -256,7 +281,7 @@ def test_finds_a_constant_that_is_put_on_the_device_anew() -> None:
     outcome = transfers.check(seen)
     assert outcome.kind == "issue"
     assert_sound(outcome, seen)
-    assert "20.0 MiB that are no new data come from the host in each step: table" in outcome.summary
+    assert "20 MiB that are no new data come from the host in each step: table" in outcome.summary
     change = outcome.fixes[0].change
     assert change is not None and not change.is_bound and change.step == {"resident": "state"}
 
