@@ -127,12 +127,17 @@ def parts(
 def reads(
     code: Code, stacks: Sequence[Sequence[Frame]], waiting: Sequence[Sequence[Frame]]
 ) -> Mask:
-    """Whether each stack is in a function of the user's that waits for results; one that calls the
-    step does other things too. bool[stacks]
+    """Whether each stack is in a function of the user's that waits for results; of one that calls
+    the step, which does other things too, in the very line that waits. bool[stacks]
     """
-    lines = [frame for stack in waiting if (frame := code.own_line(stack)) is not None]
-    functions = {(file, INNER.sub("", name)) for file, _, name in lines} - code.way.keys()
-    found = [any((file, name) in functions for file, _, name in stack) for stack in stacks]
+    own = [frame for stack in waiting if (frame := code.own_line(stack)) is not None]
+    functions = {(file, INNER.sub("", name)) for file, _, name in own} - code.way.keys()
+    calling = {(file, line) for (file, _), lines in code.way.items() for line in lines}
+    waits_in = {(file, line) for file, line, _ in own} - calling
+    found = [
+        any((file, name) in functions or (file, line) in waits_in for file, line, name in stack)
+        for stack in stacks
+    ]
     return np.asarray(found, bool)
 
 

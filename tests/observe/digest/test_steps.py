@@ -265,6 +265,18 @@ def test_work_in_the_function_that_waits_is_work_on_what_it_reads() -> None:
     assert seen(told, in_the_loop).reading_ms == 0.0
 
 
+def test_work_in_the_line_of_the_loop_that_waits_is_work_on_what_it_reads() -> None:
+    """board.add(np.asarray(metrics["probs"]), labels): the loop waits, and `add` only works."""
+    waits_here: Frame = ("/home/me/train.py", 12, "train")
+    add: Frame = ("/home/me/board.py", 7, "add")
+    told = timeline(DISPATCHES, every_step(0, 2), every_step(1, 3))
+    stacks = [TRAINING, [waits_here], [add, waits_here], SAVING]
+    each = [0, 1, 1, 2, 2, 2, 3, 3, 3, 3]
+    samples = [(MS // 2 + MS * at, each[at % 10]) for at in range(210)]
+    run = replace(recording(), stacks=stacks, samples=samples)
+    assert seen(told, run).reading_ms == pytest.approx(3.0)
+
+
 def test_a_wait_for_a_busy_device_costs_nothing() -> None:
     steps = seen(timeline(DISPATCHES, every_step(1, 9), every_step(1, 9)), recording())
     assert steps.wait_ms == pytest.approx(8.0)
