@@ -67,7 +67,8 @@ def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program:
     replay is theirs.
     """
     within = beyond_replay_ms(calls, by_itself, program)
-    spins = [call.before_cpu_ms + each for call, each in zip(calls.calls, within, strict=True)]
+    worked = worked_ms(calls)
+    spins = [before_ms + each for before_ms, each in zip(worked, within, strict=True)]
     blocked = [max(0.0, call.before_ms - call.before_cpu_ms) for call in calls.calls]
     idle_ms = max(0.0, min(sum(blocked), blocked_at_most_ms(calls)) - calls.delayed_ms)
     is_blocked = idle_ms >= LITTLE * by_itself.waited_ms  # else it works for longer than that
@@ -77,7 +78,7 @@ def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program:
         idle_ms, waits = 0.0, 1.0
     elif waits >= EACH_STEP:
         most_ms = max(0.0, by_itself.waited_ms - idle_ms) if is_blocked else math.inf
-        overlap_ms = min(most_ms, calls.calls[0].before_cpu_ms * hidden_share(steps))
+        overlap_ms = min(most_ms, worked[0] * hidden_share(steps))
         idle_ms = max(0.0, idle_ms - by_itself.waited_ms)
         waits = 1.0
     free = calls.free_running(steps.etl_ms) if steps is not None else ()
@@ -89,7 +90,7 @@ def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program:
     rare_ms = max(calls.compiling_ms, 0.0 if calls.runs_ahead else calls.rare_ms)
     rarely_collecting_ms = min(rare_ms, calls.collecting_ms)
     collecting_ms = calls.collecting_ms - rarely_collecting_ms
-    between_ms = sum(call.before_cpu_ms for call in calls.calls) - collecting_ms
+    between_ms = sum(worked) - collecting_ms
     if calls.runs_ahead:  # what is collected now and then is in none of the usual gaps
         spins[0] += max(0.0, -between_ms)
     idle_ms, awaited_ms, threads_ms = waiting_for_threads(calls, idle_ms, beside_ms)
@@ -132,6 +133,16 @@ def waiting_for_threads(
     if calls.threads > 1 or beside_ms <= 0 or idle_ms < LITTLE * calls.time_ms:
         return idle_ms, 0.0, max(0.0, beside_ms - idle_ms)
     return max(idle_ms - calls.threads_delayed_ms, min(idle_ms, beside_ms)), beside_ms, 0.0
+
+
+def worked_ms(calls: StepCalls) -> list[float]:
+    """What the calling thread works before each call: no more in all than the time that there was
+    between the calls when nobody looked at arguments, which may be those of other steps, too.
+    """
+    found = [call.before_cpu_ms for call in calls.calls]
+    if calls.between_ms is None or sum(found) <= calls.between_ms:
+        return found
+    return [each * calls.between_ms / sum(found) for each in found]
 
 
 def blocked_at_most_ms(calls: StepCalls) -> float:

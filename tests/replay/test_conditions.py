@@ -152,6 +152,14 @@ def test_a_call_that_waited_longer_only_while_we_looked_is_blocked_as_long_as_it
     assert told(observed(call(9.0, 1.0), between_ms=20.0), steps()).sleep_ms == (8.0,)
 
 
+def test_the_host_works_no_longer_than_there_is_time_between_the_calls() -> None:
+    seen = observed(call(9.0, 6.0), call(3.0, 2.0), between_ms=4.0)
+    assert told(seen, steps()).spin_ms[:2] == pytest.approx((3.0, 1.0))
+    assert told(structs.replace(seen, between_ms=None), steps()).spin_ms[:2] == pytest.approx(
+        (6.0, 2.0)
+    )
+
+
 def test_a_sleep_lies_where_the_host_was_blocked() -> None:
     found = told(observed(call(3.0, 0.0), call(1.0, 0.0)), steps())
     assert found.sleep_ms == (3.0, 1.0)
