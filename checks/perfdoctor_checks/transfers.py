@@ -76,8 +76,8 @@ def check(observation: Observation) -> Outcome:
     stale.sort(key=lambda leaf: -leaf.bytes)
     new_bytes = sum(leaf.bytes for leaf in handed if leaf.role == "new")
     size = sum(leaf.bytes for leaf in stale)
-    fetched = any(leaf.role == "state" for leaf in stale)
-    if size < MIB and not (fetched and copies(steps)):  # many small arrays take time as well
+    by_hand = any(leaf.remade and leaf.role == "state" for leaf in stale)
+    if size < MIB and not (by_hand and copies(steps)):  # many small arrays take time as well
         if min(steps.upload_ms, steps.idle_ms) >= GOOD_PART * steps.time_ms:
             return before_the_calls(observation, steps, evidence)
         text = f"{len(handed)} host arrays a step, {sized(new_bytes)} of them new data"
@@ -87,9 +87,9 @@ def check(observation: Observation) -> Outcome:
             fix = ahead(observation, in_calls=True)
             return hint(f"{text}, copied while the device idles", evidence, [fix])
         return ok(text, *evidence)
+    fetched = any(leaf.role == "state" for leaf in stale)
     gain = at_rest(steps, size / max(1, size + new_bytes), fetched=fetched)
     text = summary(stale, size, fetched=fetched)
-    by_hand = any(leaf.remade and leaf.role == "state" for leaf in stale)
     advice = resting(observation, fetched, by_hand=by_hand)
     return issue(text, [*evidence, *sizes(stale)], [advice], gain)
 

@@ -188,13 +188,13 @@ def grown_alike(calls: Sequence[SavedCall], multiplying: Collection[int]) -> lis
     `multiplying`: the places of such calls in the step.
     """
     sizes = {name for call in calls for name in call.programs if growth(name) > 1}
-    partial = {
+    uneven = {
         name for name in sizes if any(name not in calls[place].programs for place in multiplying)
     }
     return [
         replace(
             call,
-            programs={name: file for name, file in call.programs.items() if name not in partial},
+            programs={name: file for name, file in call.programs.items() if name not in uneven},
         )
         for call in calls
     ]

@@ -145,3 +145,30 @@ def test_data_that_happen_to_stay_the_same_grow_with_their_batch(tmp_path: Path)
     file = call.programs["batch-8-to-32"]
     larger = run(tmp_path, file, jnp.ones(8), np.ones((32, 8), np.float32), np.ones(32, np.float32))
     assert larger[0].shape == SHAPE and float(larger[0][0]) == 1 + 8 * 32
+
+
+def two_networks(multiplies: bool) -> Any:
+    """A step of two calls; only the first one takes new data. The other one computes on examples
+    that it draws itself, or applies an update.
+    """
+
+    def program(made: Any) -> Any:
+        judge = made.jit(lambda p, x: p + jnp.tanh(x @ jnp.ones((8, 8))).sum())
+        noise = jnp.ones((8, 8))
+        draw = made.jit(lambda q: q + (jnp.tanh(noise @ noise).sum() if multiplies else 1.0))
+        p, q = jnp.zeros(SHAPE), jnp.zeros(SHAPE)
+        while True:
+            p = judge(p, np.random.default_rng().random((8, 8), np.float32))
+            q = draw(q)
+            yield
+
+    return program
+
+
+@pytest.mark.parametrize("multiplies", [True, False])
+def test_a_larger_batch_is_tried_where_all_calls_grow_that_multiply(
+    tmp_path: Path, multiplies: bool
+) -> None:
+    calls = saved(two_networks(multiplies), tmp_path).calls
+    assert len(calls) == 2
+    assert any("batch-8-to-32" in call.programs for call in calls) is not multiplies
