@@ -29,9 +29,7 @@ def put_back(steps: Steps, calls: StepCalls) -> list[Leaf]:
     host: it waits for the results, or copies. What is rather made by operations there is none.
     """
     found = [leaf for leaf in on_device(calls) if leaf.remade and leaf.role == "state"]
-    others = sum(leaf.kind == "host" for call in calls.calls for leaf in call.leaves)
-    are_uploaded = steps.uploads - others >= MOSTLY * len(found)
-    by_operations = steps.dispatches - len(calls.calls) >= len(found) and not are_uploaded
+    by_operations = steps.dispatches - len(calls.calls) >= len(found)
     on_host = steps.synchronized >= MOSTLY or copies(steps)
     return found if on_host and not by_operations else []
 

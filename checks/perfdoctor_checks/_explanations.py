@@ -72,20 +72,23 @@ def static(path: str, now: str, before: str) -> str:
     old, new = ADDRESS.sub("", before), ADDRESS.sub("", now)
     if old == new:
         return f"{name} is a new object each time: {cut(new)}"
-    old, new = differing(old, new)
+    if max(len(old), len(new)) > LENGTH:
+        old, new = differing(old, new)
     return f"{name}: {cut(old)} -> {cut(new)}"
 
 
 def differing(old: str, new: str) -> tuple[str, str]:
-    """Of two long texts, the words in which they differ, from the first one to the last."""
-    if max(len(old), len(new)) <= LENGTH:
-        return old, new
+    """Of two texts, the words in which they differ, from the first one to the last."""
     olds, news = WORDS.findall(old), WORDS.findall(new)
-    pairs = list(zip(olds, news, strict=False))
-    first = next((n for n, (one, other) in enumerate(pairs) if one != other), len(pairs))
-    backwards = zip(reversed(olds[first:]), reversed(news[first:]), strict=False)
-    last = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], backwards))
+    first = alike(olds, news)
+    last = alike(olds[first:][::-1], news[first:][::-1])
     return "".join(olds[first : len(olds) - last]), "".join(news[first : len(news) - last])
+
+
+def alike(one: list[str], other: list[str]) -> int:
+    """With how many of the same words both begin."""
+    pairs = zip(one, other, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def cut(text: str) -> str:
