@@ -16,12 +16,13 @@ class Hold:
     """Makes the program's calls, but not before it is over; what they take is computed first."""
 
     def __init__(self, jax: Any) -> None:
-        self.held, self.over = threading.Event(), threading.Event()
+        self.begun, self.held, self.over = (threading.Event() for _ in range(3))
         self._jax = jax
 
     def __call__(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Make a call, late."""
         if not self.over.is_set():
+            self.begun.set()
             with suppress(Exception):  # it is told to the program where that asks for results
                 self._jax.block_until_ready((args, kwargs))
             self.held.set()

@@ -18,6 +18,7 @@ import psutil
 from perfdoctor.injection.calls import OWN_FILES, Hearing
 from perfdoctor.observe.agent.beside import UNKNOWN, Worker, growth
 from perfdoctor.observe.agent.hold import Hold
+from perfdoctor.observe.agent.patience import AHEAD_S
 from perfdoctor.observe.agent.threads import Reading, readings
 from perfdoctor.schema.calls import LITTLE, MOSTLY, Restless
 
@@ -49,6 +50,8 @@ def at_standstill(
     hold = hearing.hear = Hold(jax)
     try:
         wait_for(hold.held.is_set, PATIENCE_S)
+        if hold.begun.is_set():
+            wait_for(hold.held.is_set, AHEAD_S)
         return who_works_on(workers, step_ms) if hold.held.is_set() else ()
     finally:
         hearing.hear = None

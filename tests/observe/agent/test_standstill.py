@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -143,6 +145,32 @@ def test_a_program_is_held_up_while_it_is_looked_at() -> None:
     looked_s = standstill.LOOKS * standstill.LOOK_S
     longest_s = max(after - before for before, after in pairwise(steps))
     assert longest_s >= looked_s  # none was made meanwhile
+
+
+def test_a_program_that_is_far_ahead_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standstill, "PATIENCE_S", 0.1)
+    hearing, computed = Hearing(), threading.Event()
+    step = Function(jax.jit(lambda x: x + 1))
+    waits: list[float] = []
+
+    def wait_for(condition: Callable[[], bool], seconds: float) -> None:
+        waits.append(seconds)
+        if seconds > standstill.PATIENCE_S:
+            computed.set()  # what was called before
+        until = time.monotonic() + seconds
+        while not condition() and time.monotonic() < until:
+            time.sleep(0.001)
+
+    def train(over: threading.Event) -> None:
+        while not over.is_set():
+            hear = hearing.hear
+            if hear:
+                hear(step, (jnp.ones(()),), {})
+
+    far_ahead: Any = SimpleNamespace(block_until_ready=lambda _: computed.wait())
+    with running(train), process(SPINNING) as spinning:
+        (found,) = at_standstill(far_ahead, hearing, wait_for, [spinning], STEP_MS)
+    assert found.is_process and len(waits) == 2
 
 
 def test_nobody_is_held_up_where_nobody_works_beside() -> None:

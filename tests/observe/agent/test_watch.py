@@ -176,6 +176,14 @@ def test_a_program_that_ends_in_the_window_is_recorded_until_then(tmp_path: Path
     assert list((tmp_path / "recording" / "trace").rglob("*.xplane.pb"))
 
 
+def test_who_never_rests_is_known_before_the_window(tmp_path: Path) -> None:
+    begin = "import subprocess\nother = subprocess.Popen([sys.executable, '-c', 'while 1: pass'])\n"
+    end = "p = train(p, until='open-1')\ntrain(p, 0.3)\nother.kill()\nother.wait()"
+    watched(tmp_path, BEGIN + begin + end, window_s=LIMIT_S)
+    (restless,) = recording(tmp_path)["step_calls"]["restless"]
+    assert restless["is_process"] and restless["is_program"]
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a training run that was watched until it was asked to stop."""
