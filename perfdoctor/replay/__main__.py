@@ -1,8 +1,9 @@
 """Replays a captured step as it is told to.
 
-python -m perfdoctor.replay FOLDER SETTINGS CORES: `SETTINGS` of JAX, as JSON, are made; `CORES`,
-numbers with commas between them, take the place of the script's own. Each line on stdin is an
-`Order`, each answer on stdout a `Replayed`, both as JSON.
+python -m perfdoctor.replay FOLDER SETTINGS CORES [ANEW]: `SETTINGS` of JAX, as JSON, are made;
+`CORES`, numbers with commas between them, take the place of the script's own; with `ANEW`, nothing
+is taken that the script has compiled. Each line on stdin is an `Order`, each answer on stdout a
+`Replayed`, both as JSON.
 """
 
 import ctypes
@@ -15,14 +16,17 @@ from typing import Any
 
 import jax
 import msgspec
+from msgspec.structs import replace
 
 from perfdoctor.kernel import die_with_parent, offer_to_the_oom_killer
 from perfdoctor.replay.loop import Loop
-from perfdoctor.schema.capture import MANIFEST, Capture, Conditions, Order, Replayed
+from perfdoctor.schema.capture import ANEW, MANIFEST, Capture, Conditions, Order, Replayed
 
 LEFT_OUT = ("dump", "cache", "explain", "log", "profil", "platform", "distributed", "pjrt", "mock")
 """Settings of the script that a replay must not or need not have: words in their names."""
 
+CHECKED = ("jax_debug_nans", "jax_debug_infs", "jax_disable_jit")
+"""Settings under which jax does more in a call than to run what is compiled."""
 COMPILED = "compiled"
 """The folder of compiled programs, within that of the capture."""
 KEEPING = {-3: 32 * 2**20, -1: 2**31 - 1, -2: 64 * 2**20}
@@ -66,6 +70,11 @@ def keep_freed_memory() -> None:
             mallopt(setting, value)
 
 
+def compiled_anew(capture: Capture) -> Capture:
+    """The capture, without what XLA has compiled for its calls."""
+    return replace(capture, calls=tuple(replace(each, executable="") for each in capture.calls))
+
+
 def answered(
     loops: dict[Conditions, Loop], folder: Path, capture: Capture, order: Order
 ) -> Replayed:
@@ -98,6 +107,8 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # what libraries print is no answer
     impose(settings)
+    if ANEW in sys.argv[4:] or any(jax.config.values.get(name) for name in CHECKED):
+        capture = compiled_anew(capture)
     compile_once(folder, sys.argv[2:4])
     if capture.reuses_memory:
         keep_freed_memory()

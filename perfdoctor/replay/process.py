@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from perfdoctor.processes import ProcessGroups
-from perfdoctor.schema.capture import MANIFEST, Capture, Conditions, Order, Replayed
+from perfdoctor.schema.capture import ANEW, MANIFEST, Capture, Conditions, Order, Replayed
 from perfdoctor.schema.fix import Change, Scalar
 from perfdoctor.schema.launch import Launch
 from perfdoctor.trials.change import changed_env
@@ -49,6 +49,7 @@ class ReplayProcess(Live):
         env_then = changed_env({**own, **capture.env}, change, self._folder)
         settings = made(capture.settings, change)
         options = [msgspec.json.encode(settings).decode(), ",".join(map(str, change.cores))]
+        options += [ANEW] if any(self.changes.values()) else []
         launch = Launch(command=("-m", MODULE, str(folder), *options), env=env_then)
         self._answers = b""
         self._start(launch, stdin=subprocess.PIPE, stdout=subprocess.PIPE)

@@ -15,6 +15,8 @@ traced after the program's end."""
 AS_IT_IS, NO_CALLBACKS = "as-it-is", "no-callbacks"
 """The program as the script calls it, among those of a captured call; and with zeros in place of
 what its callbacks return, the only one that can be captured where it calls back."""
+ANEW = "anew"
+"""Has a replay process compile all that it runs."""
 ALIGNED = 64
 """Bytes. An array of NumPy's that begins at a multiple of them is handed over to the CPU without a
 copy; where one begins is luck, from launch to launch."""
@@ -90,6 +92,9 @@ class SavedCall(Struct, frozen=True, kw_only=True):
     programs: dict[str, str]
     """Files of exported programs: as it is, and changed as a variant needs it."""
     results: int
+    executable: str = ""
+    """The file of what XLA has compiled in the program for it as it is, if that can be handed
+    over; it is for the same machine, and the same version of jax."""
 
 
 class Capture(Struct, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import psutil
@@ -11,6 +12,7 @@ import pytest
 
 from perfdoctor.processes import ProcessGroups
 from perfdoctor.replay import process as module
+from perfdoctor.replay.__main__ import CHECKED
 from perfdoctor.replay.process import ReplayProcess, made
 from perfdoctor.schema.capture import AS_IT_IS, Capture, Conditions
 from perfdoctor.schema.fix import Change
@@ -156,16 +158,38 @@ def test_a_setting_goes_with_the_variable_that_a_change_takes_away() -> None:
     assert made(then, Change(env={"OMP_NUM_THREADS": "1"})) == then
 
 
-def test_a_program_is_compiled_once_for_all_that_run_it_alike(
-    groups: ProcessGroups, trained: Captured
-) -> None:
-    def compiled(change: Change | None = None) -> list[Path]:
-        with started(groups, trained, change, **at_once) as process:
-            process.run(AS_SEEN, 0.05, soon())
-        return sorted(each for each in trained.folder.glob("compiled/*/*") if "-cache" in each.name)
-
+def compiled(
+    groups: ProcessGroups, found: Captured, change: Change | None = None, **conditions: Any
+) -> set[Path]:
+    """What of the step is found compiled, once it was run so."""
     at_once = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
-    first = compiled()
-    assert first and compiled() == first
-    new = set(compiled(Change(cores=(min(os.sched_getaffinity(0)),)))) - set(first)
+    with started(groups, found, change, **at_once) as process:
+        process.run(Conditions(**conditions), 0.05, soon())
+    return set(found.folder.glob("compiled/*/jit_step-*-cache"))
+
+
+def test_a_program_is_compiled_once_for_all_that_run_it_alike(
+    groups: ProcessGroups, tmp_path: Path
+) -> None:
+    found = captured(training, tmp_path)
+    first = compiled(groups, found, donated=False)
+    assert len(first) == 1  # not for its first step and the others
+    assert compiled(groups, found, donated=False) == first
+    cores = Change(cores=(min(os.sched_getaffinity(0)),))
+    new = compiled(groups, found, cores, donated=False) - first
     assert new and not {each.parent for each in new} & {each.parent for each in first}
+
+
+def test_what_the_script_has_compiled_is_not_compiled_again(
+    groups: ProcessGroups, tmp_path: Path
+) -> None:
+    found = captured(training, tmp_path)
+    assert not compiled(groups, found)
+    assert compiled(groups, found, Change(env={"XLA_FLAGS": ""}))  # it may compile otherwise
+
+
+@pytest.mark.parametrize("name", [each for each in CHECKED if "nans" in each or "infs" in each])
+def test_where_each_result_is_checked_it_is_compiled_anew(
+    groups: ProcessGroups, tmp_path: Path, name: str
+) -> None:
+    assert compiled(groups, captured(training, tmp_path, {name: True}))

@@ -10,8 +10,9 @@ from msgspec import structs
 
 from perfdoctor.observe.agent import values
 from perfdoctor.observe.agent.arrays import offset_bytes
+from perfdoctor.replay.__main__ import compiled_anew
 from perfdoctor.replay.step import Step, lying, made, raw_values, taker
-from perfdoctor.schema.capture import ALIGNED, Conditions, SavedLeaf
+from perfdoctor.schema.capture import ALIGNED, Capture, Conditions, SavedLeaf
 from tests.replay.captured import (
     COMPARED,
     Captured,
@@ -73,6 +74,27 @@ def test_a_step_has_a_bit_of_everything(trained: Captured) -> None:
 
 def test_it_goes_on_as_the_program_does(trained: Captured) -> None:
     assert_same(replayed(trained), trained.results)
+
+
+@pytest.mark.parametrize("program", [training, two_functions, new_batches])
+def test_what_the_program_has_compiled_is_taken(program: Program, tmp_path: Path) -> None:
+    found = captured(program, tmp_path)
+    as_compiled = Step(found.folder, found.capture, Conditions())
+    assert all(isinstance(call.function, jax.stages.Compiled) for call in as_compiled.calls)
+    anew = Captured(found.folder, compiled_anew(found.capture), found.leaves, found.results)
+    assert_same(replayed(anew, 1), replayed(found, 1))
+
+
+def test_what_can_not_be_taken_is_compiled_anew(trained: Captured) -> None:
+    def function(capture: Capture, **conditions: Any) -> Any:
+        return Step(trained.folder, capture, Conditions(**conditions)).calls[0].function
+
+    (call,) = trained.capture.calls
+    (trained.folder / "broken").write_bytes(b"no executable")
+    broken = structs.replace(trained.capture, calls=(structs.replace(call, executable="broken"),))
+    assert isinstance(function(trained.capture), jax.stages.Compiled)
+    assert not isinstance(function(broken), jax.stages.Compiled)
+    assert not isinstance(function(trained.capture, donated=False), jax.stages.Compiled)
 
 
 @pytest.mark.parametrize("donated", [True, False])

@@ -20,6 +20,7 @@ from perfdoctor.observe.agent.arrays import elements_in
 from perfdoctor.observe.agent.batches import LaterBatches
 from perfdoctor.observe.agent.callers import is_same
 from perfdoctor.observe.agent.calls import is_tracing
+from perfdoctor.observe.agent.compiled import compiled_before, serialized
 from perfdoctor.observe.agent.form import dynamic
 from perfdoctor.observe.agent.manifest import made_in_code, write_manifest
 from perfdoctor.observe.agent.refusal import Unwanted, reason
@@ -28,11 +29,7 @@ from perfdoctor.observe.agent.silence import Context, silent
 from perfdoctor.observe.agent.unchecked import errors_among
 from perfdoctor.observe.agent.values import SavedValues, room_bytes
 from perfdoctor.observe.agent.variants import TracedCall, Variants, donated_in, grown_alike
-from perfdoctor.schema.capture import (
-    MANIFEST,
-    Capture,
-    SavedCall,
-)
+from perfdoctor.schema.capture import AS_IT_IS, MANIFEST, Capture, SavedCall
 
 OWN_FILES.add(__file__)
 PATIENCE = 3
@@ -78,6 +75,7 @@ class Capturer:
     def _begin(self) -> None:
         """Begin anew with the first call of a step; what was saved of another is written over."""
         self._calls: list[SavedCall] = []
+        self._compiled: list[Any] = []
         self._multiplying: set[int] = set()
         self._values = SavedValues(self.jax, self.folder, self.prefix, self._room_bytes)
         self._failures: dict[str, str] = {}
@@ -123,6 +121,7 @@ class Capturer:
                 all_values, parts = self._values.written()
                 self.capture = replace(
                     self.capture,
+                    calls=tuple(map(self._with_executable, self.capture.calls, self._compiled)),
                     parts=parts,
                     all_values=all_values,
                     saved_bytes=self._values.saved_bytes,
@@ -133,8 +132,18 @@ class Capturer:
             self.failure = reason(error)
             self.capture = None
         self._values.forget_copies()
+        self._compiled = []
         if self.capture is None:
             (self.folder / MANIFEST).unlink(missing_ok=True)  # of an earlier look, at other calls
+
+    def _with_executable(self, call: SavedCall, compiled: Any) -> SavedCall:
+        """The call, with what XLA has compiled for it."""
+        content = serialized(compiled) if compiled is not None else None
+        if content is None:
+            return call
+        file = call.programs[AS_IT_IS].replace(".bin", ".executable")
+        (self.folder / file).write_bytes(content)
+        return replace(call, executable=file)
 
     def _look(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._thread not in (None, threading.get_ident()):
@@ -212,6 +221,8 @@ class Capturer:
             errors = errors_among(self.jax, traced.out_info)
             call = TracedCall(function, args, kwargs, place, values, closed, errors)
             programs = self._programs(call)
+            is_as_it_is = AS_IT_IS in programs
+            self._compiled.append(compiled_before(self.jax, traced) if is_as_it_is else None)
             if call.multiplies:
                 self._multiplying.add(place)
             leaves = [
