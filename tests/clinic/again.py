@@ -15,9 +15,9 @@ from statistics import median
 from typing import Any
 
 from perfdoctor.trials.statistics import FAITHFUL
-from tests.clinic.fresh import FOLDER, KEPT_AS, cases, examined, named
+from tests.clinic.fresh import FOLDER, KEPT_AS, by_commit, cases, examined, named
 from tests.clinic.ward import line
-from tests.saved import save
+from tests.saved import commit, save
 
 RESULTS = Path(__file__).parent / "results"
 LEFT_OUT = ("steps", "findings", "checks")
@@ -40,7 +40,7 @@ def row_of(row: dict[str, Any], truth: dict[str, float]) -> dict[str, Any]:
     steps = row["steps"] or {}
     times = {name: steps.get(name) for name in ("untraced_ms", "alone_ms", "emulated_ms")}
     left = {name: value for name, value in row.items() if name not in LEFT_OUT}
-    return left | {"truth": truth, "steps": times}
+    return left | {"truth": truth, "steps": times, "commit": commit()}
 
 
 def lines_of(rows: Sequence[dict[str, Any]]) -> list[str]:
@@ -58,6 +58,7 @@ def lines_of(rows: Sequence[dict[str, Any]]) -> list[str]:
             f"their emulated step within 10 % of the observed one: {near} of {len(errors)}; off by "
             f"{median(errors):.1%} in the median"
         ]
+    told += [f"at {at}: {', '.join(each)}" for at, each in by_commit(rows).items()]
     return [*(line(row, row["truth"]) for row in rows), "", *told]
 
 
@@ -79,7 +80,8 @@ def main() -> None:
         rows[named(case)] = row_of(examined(case), truth)
         print(line(rows[named(case)], truth), flush=True)
         save(name, lines_of(list(rows.values())), list(rows.values()), shown=False)
-    print("\n".join(lines_of(list(rows.values()))[-3:]))
+    told = lines_of(list(rows.values()))
+    print("\n".join(told[told.index("") :]))
 
 
 if __name__ == "__main__":
