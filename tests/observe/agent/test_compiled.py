@@ -1,6 +1,7 @@
 """What XLA has compiled for the program is found again, and nothing is compiled for it."""
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -25,7 +26,8 @@ def compilations() -> Iterator[list[str]]:
 
     jax.monitoring.register_event_duration_secs_listener(hear)
     yield found
-    jax.monitoring.unregister_event_duration_listener(hear)
+    if hasattr(jax.monitoring, "unregister_event_duration_listener"):  # not in jax 0.8
+        jax.monitoring.unregister_event_duration_listener(hear)
 
 
 def stepping() -> Any:
@@ -62,10 +64,6 @@ def test_what_calls_back_to_python_can_not() -> None:
     assert serialized(compiled_before(jax, step.trace(X))) is None
 
 
-def test_a_version_that_keeps_it_elsewhere_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    step = stepping()
-    step(X)
-    traced = step.trace(X)
-    monkeypatch.delattr(jax.stages.Lowered, "_lowering", raising=False)
-    monkeypatch.setattr(type(traced), "lower", lambda _: object())
-    assert compiled_before(jax, traced) is None
+def test_a_version_that_keeps_it_elsewhere_is_no_error() -> None:
+    other: Any = SimpleNamespace(lower=SimpleNamespace)
+    assert compiled_before(jax, other) is None
