@@ -139,8 +139,8 @@ class Watcher(threading.Thread):
                 self._learn_the_step()
                 self.write()  # it may end, or have to be ended, before more is seen
                 self.step.stand_still()
+                self.step.use_up()
                 self._answer_turns()
-            self.step.use_up()
             self._trace_window(window, with_enough_steps(window_s, self.step.step_ms))
             if self._ended.is_set() and self.recording.window is None:
                 return  # what was seen until then is written by who ends us
