@@ -191,9 +191,10 @@ def raw_values(folder: Path, capture: Capture, name: str) -> bytes:
 
 def loaded(file: Path, exported: Any, donated: set[int]) -> Any:
     """An executable, called with the leaves of its arguments; None if it can't be loaded here,
-    takes other ones than the exported program, or is given other ones to keep.
+    takes other arguments than the exported program, or donates others than `donated`.
 
-    It is unpickled: never a file that is not of our own agent's making, in a folder of ours.
+    The file is a pickle, as jax has it: none is loaded but what our own agent has written into a
+    folder of ours.
     """
     takes = jax.tree_util.tree_structure((tuple(exported.in_avals), {}))
     gives = jax.tree_util.tree_structure(tuple(exported.out_avals))
@@ -204,8 +205,8 @@ def loaded(file: Path, exported: Any, donated: set[int]) -> Any:
     arguments = jax.tree_util.tree_leaves(found.args_info)
     wanted = [(aval.shape, aval.dtype) for aval in exported.in_avals]
     takes_them = [(each.shape, each.dtype) for each in arguments] == wanted
-    kept = {n for n, each in enumerate(arguments) if each.donated}
-    return found if takes_them and kept == donated else None
+    donates = {n for n, each in enumerate(arguments) if each.donated}
+    return found if takes_them and donates == donated else None
 
 
 def later(leaf: SavedLeaf) -> list[SavedLeaf]:

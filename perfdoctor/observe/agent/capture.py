@@ -34,6 +34,9 @@ from perfdoctor.schema.capture import AS_IT_IS, MANIFEST, Capture, SavedCall
 OWN_FILES.add(__file__)
 PATIENCE = 3
 """Steps that may begin and turn out to be others, before the capture is given up."""
+LARGE_BYTES = 2**24
+"""An exported program of more holds arrays that its function has closed over. What XLA has compiled
+holds them too, and to write 300 MB so stopped all of the program's threads for 3 s."""
 UNUSUAL, UNUSUAL_S = 8, 6.0
 """Steps that are let pass since their batch has not the usual size, and seconds for which they are
 at most."""
@@ -137,11 +140,15 @@ class Capturer:
             (self.folder / MANIFEST).unlink(missing_ok=True)  # of an earlier look, at other calls
 
     def _with_executable(self, call: SavedCall, compiled: Any) -> SavedCall:
-        """The call, with what XLA has compiled for it."""
-        content = serialized(compiled) if compiled is not None else None
+        """The call, with what XLA has compiled for it, if that holds no large arrays."""
+        if compiled is None:
+            return call
+        program = call.programs[AS_IT_IS]
+        is_large = (self.folder / program).stat().st_size > LARGE_BYTES
+        content = None if is_large else serialized(compiled)
         if content is None:
             return call
-        file = call.programs[AS_IT_IS].replace(".bin", ".executable")
+        file = program.replace(".bin", ".executable")
         (self.folder / file).write_bytes(content)
         return replace(call, executable=file)
 

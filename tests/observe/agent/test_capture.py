@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from perfdoctor.observe.agent.calls import Prober
-from perfdoctor.observe.agent.capture import UNUSUAL, Capturer
+from perfdoctor.observe.agent.capture import LARGE_BYTES, UNUSUAL, Capturer
 from perfdoctor.observe.agent.roles import probe_of
 from perfdoctor.observe.agent.values import SavedValues
 from perfdoctor.replay.process import capture_in
@@ -92,6 +92,22 @@ def test_the_program_is_the_step(tmp_path: Path) -> None:
     p, loss = run(tmp_path, call.programs[AS_IT_IS], *arguments)
     assert np.array_equal(p, np.full(SHAPE, STEPS + 1, jnp.bfloat16))
     assert float(loss) == STEPS * 28 + STEPS * 0.5
+
+
+@pytest.mark.parametrize("rows", [1, LARGE_BYTES // 32 + 1])
+def test_what_is_compiled_is_saved_unless_it_holds_large_arrays(tmp_path: Path, rows: int) -> None:
+    table = jnp.zeros((rows, *SHAPE)).at[0].set(1.0)
+
+    def program(made: Any) -> Iterator[None]:
+        step = made.jit(lambda state, row: state + table[row])
+        state = jnp.ones(SHAPE)
+        for row in cycle((0, 1)):
+            state = step(state, row)
+            yield
+
+    (call,) = saved(program, tmp_path).calls
+    assert bool(call.executable) == (rows == 1)
+    assert {file.name for file in tmp_path.glob("*.executable")} == {call.executable} - {""}
 
 
 def test_donated_arguments_are_told_and_still_donated(tmp_path: Path) -> None:

@@ -26,8 +26,7 @@ def compilations() -> Iterator[list[str]]:
 
     jax.monitoring.register_event_duration_secs_listener(hear)
     yield found
-    if hasattr(jax.monitoring, "unregister_event_duration_listener"):  # not in jax 0.8
-        jax.monitoring.unregister_event_duration_listener(hear)
+    jax.monitoring.unregister_event_duration_listener(hear)
 
 
 def stepping() -> Any:
