@@ -24,6 +24,8 @@ PRODUCTS = frozenset(
     ("conv_general_dilated", "dot", "dot_general", "einsum", "inner", "matmul", "tensordot", "vdot")
 )
 """Those that are work of their own in a fused program too."""
+STAGED = "stage"
+"""What `jnp.array` and `jnp.asarray` call of a host array, from jax 0.10 on: a copy, no work."""
 
 
 def unfused(steps: Steps) -> float:
@@ -88,8 +90,9 @@ def where(steps: Steps) -> str:
 
 
 def loose(steps: Steps) -> float:
-    """The share of the calls that are not calls of whole jitted functions."""
+    """The share of the calls that are not calls of whole jitted functions, nor copies."""
     whole = sum(calls for name, calls in steps.calls.items() if is_whole(name, steps))
+    whole += steps.calls.get(STAGED, 0.0)
     return max(0.0, 1 - whole / max(1.0, steps.dispatches))
 
 

@@ -53,6 +53,13 @@ def test_dispatches_behind_which_the_device_is_busy_cost_nothing() -> None:
     assert outcome.kind == "ok" and "hardly waits for" in outcome.summary
 
 
+def test_arrays_that_are_put_on_the_device_are_no_operations() -> None:
+    seen = dispatching(61, calls={"step": 1.0, "stage": 60.0}, work={"step": 1.0})
+    assert missing_jit.check(seen).kind == "ok"
+    sums = dispatching(61, calls={"step": 1.0, "add": 60.0}, work={"step": 1.0})
+    assert missing_jit.check(sums).kind == "issue"
+
+
 @pytest.mark.parametrize(
     ("waits", "operations", "kind"),
     [(512.0, 471.0, "ok"), (16.0, 17.0, "ok"), (1.0, 17.0, "issue"), (200.0, 471.0, "issue")],

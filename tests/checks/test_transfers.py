@@ -248,6 +248,14 @@ def test_many_small_arrays_that_are_put_back_take_time_as_well() -> None:
     assert "the state comes from the host in each step: 240 KiB in 60 arrays" in outcome.summary
 
 
+def test_arrays_that_jnp_array_puts_back_are_not_made_by_operations() -> None:
+    seen = probed(*MANY_SMALL, INDEX, dispatches=61.0, calls={"step": 1.0, "stage": 60.0})
+    outcome = transfers.check(seen)
+    assert outcome.kind == "issue"
+    assert_sound(outcome, seen)
+    assert "the state comes from the host in each step: 240 KiB in 60 arrays" in outcome.summary
+
+
 @pytest.mark.parametrize(
     "seen",
     [
