@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from itertools import cycle, islice
 from statistics import fmean, stdev
 from typing import Literal
 
@@ -13,6 +14,8 @@ TRIM = 0.2
 """The share of the values that a trimmed mean leaves out at each end."""
 LOOKS = 3
 """How often a trial may look at its result before it stops; the interval pays for all looks."""
+MOST_PAIRS = 6
+"""Pairs after which the last look is taken at the latest. A choice."""
 LEVEL = 1 - 0.05 / LOOKS / 2
 """Quantile of a two-sided 95 % interval, Bonferroni over the looks."""
 FAITHFUL = 0.1
@@ -148,3 +151,20 @@ def between_both(least: Gain, most: Gain) -> Gain:
 def clear(gain: Gain, min_gain: float) -> bool:
     """Whether more pairs could hardly change the answer."""
     return gain.low >= 1 + min_gain or gain.high < 1 + min_gain
+
+
+def last_look(
+    pairs: Sequence[Sequence[float]],
+    min_gain: float,
+    basis: Literal["measured", "replayed", "estimated"] = "measured",
+    emulation_error: float | None = 0.0,
+) -> int:
+    """After how many pairs in all the last look is worth it: as many as make the answer clear if
+    further ones scatter like these; where MOST_PAIRS do not, as few as LOOKS.
+    """
+
+    def if_alike(count: int) -> Gain:
+        return gain_of(list(islice(cycle(pairs), count)), basis, emulation_error)
+
+    counts = range(LOOKS, MOST_PAIRS + 1)
+    return next((n for n in counts if clear(if_alike(n), min_gain)), LOOKS)

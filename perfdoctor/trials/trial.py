@@ -10,7 +10,7 @@ import msgspec
 from perfdoctor.schema.fix import Change, Fix, Gain, Tried
 from perfdoctor.trials.change import go_together, merged
 from perfdoctor.trials.live import OutOfTime, WorkerEnded
-from perfdoctor.trials.statistics import LOOKS, between_both, clear, gain_of
+from perfdoctor.trials.statistics import LOOKS, between_both, clear, gain_of, last_look
 from perfdoctor.trials.way import Way
 
 
@@ -64,31 +64,44 @@ class Laboratory:
 
         All wishes get their first pair before one gets its second, and what gains the most is
         measured well before the rest: where the time does not suffice, it is not spent on what
-        gains nothing.
+        gains nothing. What is still unclear after its second pair comes after all others.
         """
         looks = [(wish, list[Trial]()) for wish in wishes]
         open_ones = [self._each(wish, trials) for wish, trials in looks]
         while open_ones:
             open_ones = [each for each in open_ones if next(each, None)]
         chosen = [(wish, trials, self._best(wish, trials)) for wish, trials in looks if trials]
-        for _, trials, best in sorted(chosen, key=lambda each: speedup(each[2]), reverse=True):
+        by_gain = sorted(chosen, key=lambda each: speedup(each[2]), reverse=True)
+        for _, trials, best in by_gain:
             self._confirm(best, among=len(trials))
-        return [
-            record(wish.check, trial)
-            for wish, trials, best in chosen
-            for trial in [best, *(each for each in trials if each is not best)]
-        ]
+        for _, _, best in by_gain:
+            self._settle(best)
+        ordered = [(wish, self._sure_first(trials, best)) for wish, trials, best in chosen]
+        return [record(wish.check, trial) for wish, trials in ordered for trial in trials]
 
     def _best(self, wish: Wish, trials: Sequence[Trial]) -> Trial:
         """The one that gains the most, of those that are worth it; in a sweep the first of them
         that is nearly as good.
         """
-        worth_it = [t for t in trials if speedup(t) >= 1 + t.fix.least_gain(self.min_gain)]
+        worth_it = [t for t in trials if self._may_do(t)]
         choice = worth_it or trials
         best = max(choice, key=speedup)
         if not wish.sweep:
             return best
         return next(t for t in choice if speedup(t) * (1 + self.min_gain) >= speedup(best))
+
+    def _sure_first(self, trials: Sequence[Trial], best: Trial) -> list[Trial]:
+        """The best one first; where it is not surely worth what it takes, one that takes less and
+        is.
+        """
+        easier = [t for t in trials if self._least(t) < self._least(best) and self._may_do(t)]
+        for trial in easier if not self._is_worth(best) else []:
+            self._confirm(trial, among=len(trials))
+            self._settle(trial)
+            if self._is_worth(trial):
+                best = trial
+                break
+        return [best, *(each for each in trials if each is not best)]
 
     def together(self, change: Change) -> list[Tried]:
         """Tries all fixes at once, if one way can make all of them."""
@@ -116,6 +129,7 @@ class Laboratory:
                 trial = Trial(fix, on_top)
                 self._play(trial)
                 self._confirm(trial, among=1)
+                self._settle(trial)
                 found.append(msgspec.structs.replace(record(check, trial), after=tuple(before)))
                 if trial.gain is not None and not trial.gain.is_worth(self.min_gain):
                     continue
@@ -172,15 +186,35 @@ class Laboratory:
                 return
 
     def _confirm(self, best: Trial, among: int) -> None:
-        """More pairs until the answer is clear; a choice among several flatters: one at least."""
+        """A second pair, unless the first one was clear; a choice among several flatters."""
         fewest = 1 if among == 1 or best.way.basis != "measured" else 2
-        while (
-            best.gain and not best.failure and len(best.pairs) < LOOKS and self._has_time(best.way)
-        ):
-            if len(best.pairs) >= fewest and clear(best.gain, best.fix.least_gain(self.min_gain)):
-                break
-            self._play(best)
+        is_unclear = not self._is_clear(best) or len(best.pairs) < fewest
+        self._play_until(best, LOOKS - 1 if is_unclear else 1)
+
+    def _settle(self, best: Trial) -> None:
+        """As many more pairs as make the answer clear, if it is not, and they may."""
+        if len(best.pairs) == LOOKS - 1 and not self._is_clear(best):
+            way = best.way
+            pairs = last_look(best.pairs, self._least(best), way.basis, way.emulation_error)
+            self._play_until(best, pairs)
         self._look_at_most(best)
+
+    def _least(self, trial: Trial) -> float:
+        return trial.fix.least_gain(self.min_gain)
+
+    def _may_do(self, trial: Trial) -> bool:
+        return speedup(trial) >= 1 + self._least(trial)
+
+    def _is_worth(self, trial: Trial) -> bool:
+        return trial.gain is not None and trial.gain.is_worth(self._least(trial))
+
+    def _is_clear(self, trial: Trial) -> bool:
+        return trial.gain is not None and clear(trial.gain, self._least(trial))
+
+    def _play_until(self, trial: Trial, pairs: int) -> None:
+        """Play until there are so many pairs, as long as they can be, and there is time."""
+        while 0 < len(trial.pairs) < pairs and not trial.failure and self._has_time(trial.way):
+            self._play(trial)
 
     def _look_at_most(self, best: Trial) -> None:
         """A pair without what the change may not need."""

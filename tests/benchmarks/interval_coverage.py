@@ -23,8 +23,17 @@ from typing import Any
 import numpy as np
 from scipy.stats import chi2
 
+from perfdoctor.schema.fix import MIN_GAIN
 from perfdoctor.targets.resolve import read_observation
-from perfdoctor.trials.statistics import LAUNCH_DF, LAUNCH_SD, LOOKS, clear, gain_of, trimmed_mean
+from perfdoctor.trials.statistics import (
+    LAUNCH_DF,
+    LAUNCH_SD,
+    LOOKS,
+    clear,
+    gain_of,
+    last_look,
+    trimmed_mean,
+)
 from perfdoctor.trials.trial import measured
 from tests.saved import save
 
@@ -131,13 +140,29 @@ def covered(random: np.random.Generator, sds: Sequence[float], slice_sd: float) 
     hits = 0
     for number, sd in enumerate(sds):
         truth = TRUTHS[number % len(TRUTHS)]
-        seen: list[list[float]] = []
-        while not seen or (len(seen) < LOOKS and not clear(gain_of(seen), 0.05)):
-            launch = truth + random.normal(0, sd)
-            seen.append(random.normal(launch, slice_sd, size=SLICES).tolist())
+        seen = pairs_of_a_trial(random, truth, sd, slice_sd)
         gain = gain_of(seen)
         hits += gain.low <= math.exp(truth) <= gain.high
     return hits / len(sds)
+
+
+def pairs_of_a_trial(
+    random: np.random.Generator, truth: float, launch_sd: float, slice_sd: float
+) -> list[list[float]]:
+    """The pairs of a trial that stops as a real one does; see `Laboratory.best_of_each`."""
+    seen: list[list[float]] = []
+
+    def play() -> None:
+        launch = truth + random.normal(0, launch_sd)
+        seen.append(random.normal(launch, slice_sd, size=SLICES).tolist())
+
+    play()
+    while len(seen) < LOOKS - 1 and not clear(gain_of(seen), MIN_GAIN):
+        play()
+    if not clear(gain_of(seen), MIN_GAIN):
+        for _ in range(last_look(seen, MIN_GAIN) - len(seen)):
+            play()
+    return seen
 
 
 def drawn(random: np.random.Generator, count: int) -> list[float]:

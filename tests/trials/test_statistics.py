@@ -16,16 +16,19 @@ from perfdoctor.trials.statistics import (
     LEVEL,
     LOOKS,
     MOST_BLURRED,
+    MOST_PAIRS,
     UNLIKE,
     between_both,
     between_launches,
     blurred,
     clear,
     gain_of,
+    last_look,
     quantile,
     trimmed_mean,
     unlike,
 )
+from tests.benchmarks.interval_coverage import pairs_of_a_trial
 
 log_ratios = st.floats(-1, 1)
 slices = st.lists(log_ratios, min_size=5, max_size=20)
@@ -171,6 +174,16 @@ def test_the_answer_is_clear(low: float, high: float, answer: bool) -> None:
     assert clear(measured(low, 1.045, high), 0.05) is answer
 
 
+@pytest.mark.parametrize(
+    ("second", "count"), [(0.1, LOOKS), (0.07, 4), (0.3, MOST_PAIRS), (-0.1, LOOKS)]
+)
+def test_the_last_look_is_worth_as_many_pairs_as_make_the_answer_clear(
+    second: float, count: int
+) -> None:
+    """They are taken to scatter like the first two; where MOST_PAIRS would not do, it is LOOKS."""
+    assert last_look([[0.1] * 5, [second] * 5], 0.05) == count
+
+
 @pytest.mark.parametrize("truth", [0.0, 0.06, 0.5])
 @pytest.mark.parametrize("slice_sd", [0.01, 0.05, 0.15])
 @pytest.mark.parametrize("launch_sd", [0.0, 0.02, 0.03, None])
@@ -183,13 +196,9 @@ def test_the_interval_covers_the_truth_as_often_as_it_says(
     random = np.random.default_rng(20261121)
     covered, trials = 0, 700
     for _ in range(trials):
-        seen: list[list[float]] = []
         sd = LAUNCH_SD * math.sqrt(LAUNCH_DF / random.chisquare(LAUNCH_DF))
         sd = sd if launch_sd is None else launch_sd
-        while not seen or (len(seen) < LOOKS and not clear(gain_of(seen), 0.05)):
-            launch = truth + random.normal(0, sd)
-            seen.append(random.normal(launch, slice_sd, size=8).tolist())
-        gain = gain_of(seen)
+        gain = gain_of(pairs_of_a_trial(random, truth, sd, slice_sd))
         covered += gain.low <= math.exp(truth) <= gain.high
     assert covered / trials >= 0.95
 

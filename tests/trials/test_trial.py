@@ -85,6 +85,21 @@ def test_a_fix_that_is_worth_it_stands_before_a_bound_that_is_not() -> None:
     assert [each.fix.summary for each in tried] == ["ahead", "bound"]
 
 
+def test_a_line_that_is_surely_worth_it_stands_before_a_bound_that_may_be() -> None:
+    line, bound = fix("line"), fix("bound")
+    assert bound.change is not None
+    bound = replace(bound, change=replace(bound.change, is_bound=True))
+
+    def order(**answers: float) -> list[str]:
+        way = Way(measure(**answers), lambda change: True, "replayed")
+        lab = Laboratory([way], time.monotonic() + 1000, 0.05, say=lambda text: None)
+        return [each.fix.summary for each in lab.best_of("etl", [line, bound], sweep=False)]
+
+    assert order(line=1.2, bound=1.26) == ["line", "bound"]
+    assert order(line=1.03, bound=1.26) == ["bound", "line"]
+    assert order(line=1.2, bound=2.0) == ["bound", "line"]
+
+
 def test_each_check_gets_a_pair_before_one_gets_its_second() -> None:
     pairs = measure(nothing=1.02, worse=0.9, larger=2.0, largest=3.0)
     lab = laboratory(pairs)
@@ -166,6 +181,20 @@ def test_an_unclear_answer_is_looked_at_again_but_not_for_ever() -> None:
     pairs = measure(a=1.06)
     laboratory(pairs).best_of("etl", fixes("a"), sweep=False)
     assert pairs.played == ["a"] * LOOKS
+
+
+@pytest.mark.parametrize(("gain", "count"), [(1.08, 4), (1.07, 5), (1.06, LOOKS), (1.2, 2)])
+def test_as_many_pairs_are_played_as_make_the_answer_clear(gain: float, count: int) -> None:
+    pairs = measure(a=gain)
+    laboratory(pairs).best_of("etl", fixes("a"), sweep=False)
+    assert len(pairs.played) == count
+
+
+def test_what_stays_unclear_comes_after_what_others_need() -> None:
+    pairs = measure(unclear=1.08, small=1.07)
+    wishes = [Wish("etl", fixes("unclear"), sweep=False), Wish("gc", fixes("small"), sweep=False)]
+    laboratory(pairs).best_of_each(wishes)
+    assert pairs.played[:5] == ["unclear", "small", "unclear", "small", "unclear"]
 
 
 def test_a_ladder_is_climbed_until_growth_stops() -> None:
