@@ -1,5 +1,6 @@
 """Functions that are compiled again, and what that takes of the program's time."""
 
+import re
 from collections import defaultdict
 from itertools import pairwise
 
@@ -8,6 +9,8 @@ from perfdoctor_checks._explanations import explained
 from perfdoctor_checks._limits import BURST_S, FEW, GOOD_PART, LEAST_SHARE, MOST_SLOWED
 
 Repeats = dict[str, list[Compile]]
+FRACTION = re.compile(r"-?\d+\.\d+(?:e[-+]?\d+)?")
+"""A number of Python's that need not be whole."""
 
 
 def repeats_of(compiles: tuple[Compile, ...]) -> Repeats:
@@ -19,6 +22,22 @@ def repeats_of(compiles: tuple[Compile, ...]) -> Repeats:
     for each in sorted(own, key=lambda one: one.at_s):
         found[each.function].append(each)
     return {name: each[1:] for name, each in found.items() if len(each) > 1}
+
+
+def keeps_coming(repeats: list[Compile]) -> bool:
+    """Whether a function was compiled again so often that it will be once more; where it was for
+    another value of a schedule each time, one less is enough.
+    """
+    return len(repeats) >= FEW - all(is_scheduled(each.reason) for each in repeats)
+
+
+def is_scheduled(reason: str | None) -> bool:
+    """Whether a fraction differs among the values that a function is compiled for: a rate, say. A
+    whole number may be one of a few sizes or stages.
+    """
+    kind, words = explained(reason)
+    old, _, new = words.partition(" -> ")
+    return kind in ("static", "value") and FRACTION.findall(old) != FRACTION.findall(new)
 
 
 def inside(repeats: Repeats, steps: Steps) -> Repeats:
@@ -38,7 +57,7 @@ def recurring(compiles: tuple[Compile, ...], steps: Steps) -> Repeats:
     return {
         name: each
         for name, each in inside(repeats, steps).items()
-        if len(repeats[name]) >= FEW
+        if keeps_coming(repeats[name])
         and (name == steps.function or each[-1].at_s - each[0].at_s >= longest_burst_s)
         and spent_s(each, steps) >= LEAST_SHARE * steps.window_s
     }
@@ -51,11 +70,12 @@ def is_due(compiles: tuple[Compile, ...], steps: Steps) -> bool:
     """
     end_s = steps.began_s + steps.window_s
     for repeats in repeats_of(compiles).values():
-        times_s = [each.at_s for each in repeats if each.at_s <= end_s]
-        if len(times_s) < FEW or explained(repeats[-1].reason)[0] == "shape":
+        seen = [each for each in repeats if each.at_s <= end_s]
+        if not keeps_coming(seen) or explained(repeats[-1].reason)[0] == "shape":
             continue
+        times_s = [each.at_s for each in seen]
         longest_s = max(later - earlier for earlier, later in pairwise(times_s))
-        if len(times_s) < len(repeats) or end_s - times_s[-1] <= longest_s:
+        if len(seen) < len(repeats) or end_s - times_s[-1] <= longest_s:
             return True
     return False
 

@@ -15,8 +15,7 @@ How it is measured
 jax.monitoring tells when each compilation ended and how long it took. Those count that ended inside
 the traced window, of functions that had been compiled before, and that kept coming: a first
 evaluation compiles too, and is over. Without a window, or where it was over before the next one
-was due, the timed steps tell.
-Why it was traced again is read from `jax_explain_cache_misses`.
+was due, the timed steps tell. Why it was traced again is read from `jax_explain_cache_misses`.
 
 How to fix
 ----------
@@ -46,11 +45,12 @@ from perfdoctor import (
     spared,
 )
 from perfdoctor_checks._explanations import FIXES, explained
-from perfdoctor_checks._limits import FEW, LEAST_SHARE, RECURRING
+from perfdoctor_checks._limits import LEAST_SHARE, RECURRING
 from perfdoctor_checks._repeats import (
     Repeats,
     inside,
     is_due,
+    keeps_coming,
     recurring,
     repeats_of,
     share_lost,
@@ -114,7 +114,7 @@ def dominating(compiles: tuple[Compile, ...]) -> Repeats:
     again = {
         name: each
         for name, each in repeats_of(compiles).items()
-        if len(each) >= FEW and any(one.reason for one in each)
+        if keeps_coming(each) and any(one.reason for one in each)
     }
     spent = sum(one.seconds for each in again.values() for one in each)
     return again if spent > 0 and spent >= sum(one.seconds for one in compiles) / 2 else {}

@@ -22,6 +22,7 @@ STATIC = (
 )
 SHAPE = f"{TYPES}at inputs, now f32[33,8] and before f32[32,8]"
 VALUE = TREE + STATIC.format("args[0]", 3, 2)
+RATE = TREE + STATIC.format("[0][1]", 0.2, 0.1)
 LONG = f"({'None, ' * 40}{{}}, 'a')"
 IN_EQUINOX = (TREE + STATIC.format("[0][2]", "((None, 1.5), *)", "((None, 1.0), *)")).replace(
     "/home/me/train.py", "/site-packages/equinox/_jit.py"
@@ -318,11 +319,23 @@ def test_what_is_due_only_after_a_short_window_is_told_by_the_timed_steps(
     [
         missed_by_the_window(1, 2, 4, 7),  # it came to rest
         missed_by_the_window(3, 6, 9.8),  # too few to be a habit
+        missed_by_the_window(1, 3, 5, reason=RATE),
         missed_by_the_window(0, 3.2, 6.4, 9.8, reason=SHAPE),  # some lengths are rare
     ],
 )
 def test_what_is_over_before_the_window_is_no_recompilation(seen: Observation) -> None:
     assert recompilation.check(seen).kind == "ok"
+
+
+@pytest.mark.parametrize("reason", [RATE, IN_EQUINOX])
+def test_values_of_a_schedule_need_one_repeat_less(reason: str) -> None:
+    slow = missed_by_the_window(3, 6, 9.8, reason=reason)
+    assert recompilation.check(slow).kind == "issue"
+    never_steady = replace(slow, steps=None)
+    assert_sound(recompilation.check(never_steady), never_steady)
+    assert recompilation.check(never_steady).kind == "issue"
+    once = missed_by_the_window(6, 9.8, reason=reason)
+    assert recompilation.check(once).kind == "ok"
 
 
 def test_functions_that_are_all_compiled_again_count_together_without_steps() -> None:
