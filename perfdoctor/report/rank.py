@@ -64,7 +64,7 @@ def judge(check: str, outcome: Outcome, trials: Trials, min_gain: float) -> Verd
     gain, kind, summary = outcome.gain, outcome.kind, with_failures(outcome.summary, trials)
     if trials and trials[0][1] is not None:
         fix, gain = trials[0][0].fix, trials[0][1]
-        kind = "issue" if gain.is_worth(fix.least_gain(min_gain)) else "hint"
+        kind = "issue" if fix.is_worth(gain, min_gain) else "hint"
         if kind == "hint":
             summary += f"; tried {fix.how}: no reliable gain ({interval(gain)})"
     elif kind == "issue" and gain is not None and not gain.is_worth(min_gain):
@@ -80,7 +80,8 @@ def judge(check: str, outcome: Outcome, trials: Trials, min_gain: float) -> Verd
 
 def decides(tried: Tried, gain: Gain | None, min_gain: float) -> bool:
     """Whether a trial has a say: one that is only an estimate confirms, and does not refute."""
-    return tried.basis != "estimated" or (gain is not None and gain.is_worth(min_gain))
+    confirms = gain is not None and tried.fix.is_worth(gain, min_gain)
+    return tried.basis != "estimated" or confirms
 
 
 def with_remainder(

@@ -62,6 +62,14 @@ class Fix(Struct, frozen=True, kw_only=True):
         costs_more = is_bound or self.changes_results == "training"
         return max(min_gain, LEAST_FOR_WORK) if costs_more else min_gain
 
+    def is_worth(self, gain: "Gain", min_gain: float) -> bool:
+        """Whether this gain of it makes a finding. Of a bound it must be sure that the run loses
+        something, and likely that this is worth the work: how much of it will be gained is open.
+        """
+        least = self.least_gain(min_gain)
+        sure = least if self.changes_results == "training" else min_gain
+        return gain.is_worth(sure) and gain.speedup >= 1 + least
+
 
 class Tried(Struct, frozen=True, kw_only=True):
     """What trying a fix showed."""

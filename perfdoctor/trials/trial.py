@@ -206,7 +206,7 @@ class Laboratory:
         return speedup(trial) >= 1 + self._least(trial)
 
     def _is_worth(self, trial: Trial) -> bool:
-        return trial.gain is not None and trial.gain.is_worth(self._least(trial))
+        return trial.gain is not None and trial.fix.is_worth(trial.gain, self.min_gain)
 
     def _is_clear(self, trial: Trial) -> bool:
         return trial.gain is not None and clear(trial.gain, self._least(trial))

@@ -216,3 +216,25 @@ def test_what_changes_the_training_must_gain_more_to_be_a_finding() -> None:
     few = judge("batch-size", outcome("hint"), [trial(larger, measured(1.1, 1.2, 1.3))], 0.05)
     much = judge("batch-size", outcome("hint"), [trial(larger, measured(1.2, 1.3, 1.4))], 0.05)
     assert (few.kind, much.kind) == ("hint", "issue")
+
+
+@pytest.mark.parametrize(
+    ("gain", "kind"),
+    [
+        (estimated(1.1, 1.4, 1.8), "issue"),  # it surely loses something, and probably as much
+        (estimated(1.1, 1.2, 1.3), "hint"),
+        (estimated(1.0, 1.4, 1.8), "hint"),
+    ],
+)
+def test_a_bound_must_surely_lose_something_and_probably_be_worth_the_work(
+    gain: Gain, kind: Kind
+) -> None:
+    bound = Fix(summary="cheaper", how="decode once", change=Change(is_bound=True))
+    tried = Tried(check="etl", fix=bound, basis="replayed")
+    assert judge("etl", outcome("hint"), [(tried, gain)], 0.05).kind == kind
+
+
+def test_an_estimated_trial_of_a_bound_that_is_not_worth_it_refutes_nothing() -> None:
+    bound = Fix(summary="cheaper", how="decode once", change=Change(is_bound=True))
+    said = judge("etl", outcome("issue", LARGE), [guessed(bound, estimated(1.1, 1.2, 1.3))], 0.05)
+    assert (said.kind, said.gain) == ("issue", LARGE)

@@ -85,18 +85,18 @@ def test_a_fix_that_is_worth_it_stands_before_a_bound_that_is_not() -> None:
     assert [each.fix.summary for each in tried] == ["ahead", "bound"]
 
 
-def test_a_line_that_is_surely_worth_it_stands_before_a_bound_that_may_be() -> None:
+def test_a_line_that_is_worth_it_stands_before_a_bound_that_turns_out_not_to_be() -> None:
     line, bound = fix("line"), fix("bound")
     assert bound.change is not None
     bound = replace(bound, change=replace(bound.change, is_bound=True))
 
-    def order(**answers: float) -> list[str]:
+    def order(**answers: float | list[float]) -> list[str]:
         way = Way(measure(**answers), lambda change: True, "replayed")
         lab = Laboratory([way], time.monotonic() + 1000, 0.05, say=lambda text: None)
         return [each.fix.summary for each in lab.best_of("etl", [line, bound], sweep=False)]
 
-    assert order(line=1.2, bound=1.26) == ["line", "bound"]
-    assert order(line=1.03, bound=1.26) == ["bound", "line"]
+    assert order(line=1.2, bound=[1.26, 1.2]) == ["line", "bound"]
+    assert order(line=1.03, bound=[1.26, 1.2]) == ["bound", "line"]
     assert order(line=1.2, bound=2.0) == ["bound", "line"]
 
 
