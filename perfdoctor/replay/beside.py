@@ -9,9 +9,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from itertools import cycle
 from queue import SimpleQueue
-from typing import Any
 
 LEAST_MS = 0.01
 """Work of other threads and processes below it is not emulated."""
@@ -37,22 +37,46 @@ def spin(work_ns: int) -> None:
         pass
 
 
+@dataclass(frozen=True)
+class Beside:
+    """Somebody who works for a while for each step."""
+
+    tell: Callable[[], object]
+    """That there is a step."""
+    caught_up: Callable[[], None] = lambda: None
+    """Waits until it has worked for all steps, if steps keep its pace."""
+
+
 @contextmanager
-def thread_beside(work_ms: float) -> Iterator[Any]:
-    """Another thread, that works for so long for each step."""
+def thread_beside(work_ms: float, *, sets_pace: bool = False) -> Iterator[Beside | None]:
+    """Another thread, that works for so long for each step.
+
+    `sets_pace`: whether a step waits while it is behind by `AHEAD` of them, as for a queue that it
+    fills.
+    """
     if work_ms < LEAST_MS:
         yield None
         return
-    todo, over = threading.Semaphore(0), threading.Event()
+    todo, room, over = threading.Semaphore(0), threading.Semaphore(AHEAD), threading.Event()
 
     def work() -> None:
         while todo.acquire() and not over.is_set():
             spin(round(work_ms * 1e6))
+            room.release()
+
+    def tell() -> None:
+        room.acquire()
+        todo.release()
+
+    def caught_up() -> None:
+        for _ in range(AHEAD):
+            room.acquire()
+        room.release(AHEAD)
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     try:
-        yield todo.release
+        yield Beside(tell, caught_up) if sets_pace else Beside(todo.release)
     finally:
         over.set()
         todo.release()
@@ -102,7 +126,7 @@ def thread_awaited(pieces: Sequence[tuple[int, float]]) -> Iterator[Callable[[fl
 
 
 @contextmanager
-def process_beside(work_ms: float) -> Iterator[Any]:
+def process_beside(work_ms: float) -> Iterator[Beside | None]:
     """Another process, that works for so long for each step."""
     if work_ms < LEAST_MS:
         yield None
@@ -112,7 +136,7 @@ def process_beside(work_ms: float) -> Iterator[Any]:
         pipe = worker.stdin
         assert pipe is not None
         try:
-            yield lambda: pipe.write(b".")
+            yield Beside(lambda: pipe.write(b"."))
         finally:
             worker.kill()
 

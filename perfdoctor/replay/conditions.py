@@ -103,6 +103,7 @@ def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program:
         waits=waits,
         awaited_ms=awaited_ms,
         threads_ms=threads_ms,
+        threads_set_pace=calls.threads == 1 and 0 < beside_ms <= calls.time_ms,
         children_ms=max(0.0, calls.children_cpu_ms - cpu_ms(free, of_processes=True)),
         restless=round(sum(each.cores for each in free if not each.holds_interpreter)),
         restless_threads=sum(each.holds_interpreter for each in free),

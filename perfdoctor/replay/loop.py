@@ -99,17 +99,18 @@ class Loop:
         each = -(-steps // callers)
         states = [self._step.first() for _ in range(callers)]
         with ExitStack() as stack:
-            beside = [
-                stack.enter_context(thread_beside(self._conditions.threads_ms)),
-                stack.enter_context(process_beside(self._conditions.children_ms)),
-            ]
+            sets_pace = self._conditions.threads_set_pace
+            in_thread = thread_beside(self._conditions.threads_ms, sets_pace=sets_pace)
+            in_process = process_beside(self._conditions.children_ms)
+            beside = [stack.enter_context(each) for each in (in_thread, in_process)]
+            helpers = [each for each in beside if each is not None]
             stack.enter_context(restless_beside(self._conditions.restless))
             stack.enter_context(restless_threads(self._conditions.restless_threads))
             pieces = [each for each in self._pauses if any(each)]
             is_awaited = self._conditions.awaited_ms > 0
             sleep = stack.enter_context(thread_awaited(pieces if is_awaited else []))
             calls = stack.enter_context(fed(self._step.calls))
-            tell = [tell for tell in beside if tell is not None]
+            tell = [each.tell for each in helpers]
             begin = time.perf_counter()
             if callers == 1:
                 self._steps(calls, each, states[0], sleep, tell)
@@ -122,6 +123,8 @@ class Loop:
                     thread.start()
                 for thread in threads:
                     thread.join()
+            for helper in helpers:
+                helper.caught_up()
             took_s = time.perf_counter() - begin
         return each * callers, took_s
 

@@ -146,6 +146,8 @@ class Conditions(Struct, frozen=True, kw_only=True):
     """The share of steps after which the host waits for their result."""
     threads_ms: float = 0.0
     """Processor time of other threads that run Python."""
+    threads_set_pace: bool = False
+    """Whether a step waits for these where they are some steps behind."""
     children_ms: float = 0.0
     """Processor time of other processes."""
     restless: int = 0

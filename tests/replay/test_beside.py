@@ -25,13 +25,36 @@ from tests.awaited import await_end
 
 def test_a_thread_beside_works_for_as_long_as_it_is_told() -> None:
     before = threading.active_count()
-    with thread_beside(5.0) as tell:
+    with thread_beside(5.0) as beside:
+        assert beside is not None
         begin = time.process_time()
         for _ in range(4):
-            tell()
+            beside.tell()
         while time.process_time() - begin < 0.020:
             time.sleep(0.001)
     assert threading.active_count() == before
+
+
+def test_steps_keep_the_pace_of_a_thread_that_sets_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    free, made = threading.Semaphore(0), []
+
+    def work(work_ns: int) -> None:
+        free.acquire()
+        made.append(work_ns)
+
+    monkeypatch.setattr(module, "spin", work)
+    with thread_beside(5.0, sets_pace=True) as beside:
+        assert beside is not None
+        for _ in range(AHEAD):
+            beside.tell()
+        further = threading.Thread(target=beside.tell)
+        further.start()
+        further.join(0.05)
+        assert further.is_alive() and not made
+        free.release(AHEAD + 1)
+        further.join()
+        beside.caught_up()
+        assert made == [5_000_000] * (AHEAD + 1)
 
 
 def test_who_waits_for_a_thread_waits_until_a_piece_of_its_work_is_done() -> None:
@@ -65,11 +88,12 @@ def test_where_no_thread_is_awaited_the_caller_sleeps() -> None:
 
 def test_a_process_beside_works_for_as_long_as_it_is_told() -> None:
     before = set(psutil.Process().children())
-    with process_beside(5.0) as tell:
+    with process_beside(5.0) as beside:
+        assert beside is not None
         (worker,) = set(psutil.Process().children()) - before
         begin = cpu_seconds(worker)
         for _ in range(20):
-            tell()
+            beside.tell()
         while cpu_seconds(worker) - begin < 0.08:  # told in hundredths of a second
             time.sleep(0.001)
     await_end(worker)
@@ -112,8 +136,8 @@ def test_processes_that_never_rest_outlive_nobody() -> None:
 
 @pytest.mark.parametrize("beside", [thread_beside, process_beside])
 def test_little_work_beside_is_none(beside: Any) -> None:
-    with beside(0.001) as tell:
-        assert tell is None
+    with beside(0.001) as nobody:
+        assert nobody is None
 
 
 def test_time_that_others_take_is_no_time_of_ours() -> None:

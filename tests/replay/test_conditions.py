@@ -171,6 +171,17 @@ def test_other_threads_and_processes_are_replayed_too() -> None:
     assert (found.threads_ms, found.children_ms, found.callers) == (2.0, 3.0, 2)
 
 
+@pytest.mark.parametrize(
+    ("threads_cpu_ms", "threads", "sets_pace"), [(9.0, 1, True), (11.0, 1, False), (9.0, 2, False)]
+)
+def test_what_one_thread_can_do_in_a_step_sets_its_pace(
+    threads_cpu_ms: float, threads: int, sets_pace: bool
+) -> None:
+    calls = observed(call(1.0, 1.0), threads_cpu_ms=threads_cpu_ms, threads=threads)
+    found = told(structs.replace(calls, time_ms=10.0), steps())
+    assert found.threads_set_pace == sets_pace
+
+
 def test_who_is_blocked_while_other_threads_work_waits_for_them() -> None:
     calls = observed(call(5.0, 1.0), threads_cpu_ms=6.0)
     found = told(calls, steps(synchronized=0.0))
