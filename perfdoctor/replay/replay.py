@@ -196,7 +196,8 @@ class Replay:
         examples = growth(conditions.program)
         if conditions.program == "together":
             examples = self._host.as_observed.callers
-        return Side(process, conditions, examples, rare_ms(self._host, change.step))
+        # What is done now and then is spared by no larger batch: it is done as often for as many.
+        return Side(process, conditions, examples, examples * rare_ms(self._host, change.step))
 
     def can(self, change: Change) -> bool:
         """Whether a change can be made to the replayed step, and compared with it unchanged."""

@@ -6,7 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -342,6 +342,19 @@ def test_a_larger_batch_may_take_no_longer_to_be_loaded(
         replay._host = dataclasses.replace(replay._host, loading_share=0.5)
         assert replay.at_most(larger) == Change(step={"growing": 0, "program": "batch-8-to-32"})
         assert replay.at_most(Change(step={"collecting": 0})) is None
+
+
+def test_what_is_done_now_and_then_is_spared_by_no_larger_batch(
+    groups: ProcessGroups, trained: Captured
+) -> None:
+    larger = Change(step={"program": "batch-8-to-32"})
+    with replay_of(groups, trained.folder) as replay, ExitStack() as stack:
+        replay.told(observed(), soon())
+        replay._host = dataclasses.replace(replay._host, rare_ms=3.0)
+        before = replay._side(Change(), replay._unchanged(), stack)
+        after = replay._side(larger, before.process, stack)
+    assert (before.examples, before.rare_ms) == (1.0, 3.0)
+    assert (after.examples, after.rare_ms) == (4.0, 12.0)
 
 
 def test_what_a_change_gains_on_top_of_another_one(
