@@ -14,7 +14,12 @@ import msgspec
 from perfdoctor.files import write_whole
 from perfdoctor.kernel import die_with_parent, let_others_go_first
 from perfdoctor.observe.digest import program, xplane
-from perfdoctor.observe.digest.compiles import compiled_in, compiles_of, tracing_of
+from perfdoctor.observe.digest.compiles import (
+    compiled_in,
+    compiles_of,
+    may_compile_again,
+    tracing_of,
+)
 from perfdoctor.observe.digest.cost import cost_of
 from perfdoctor.observe.digest.excerpt import excerpt_of
 from perfdoctor.observe.digest.executable import (
@@ -139,6 +144,8 @@ def next_window_s(seen: Timeline | None, steps: Steps | None, recording: Recordi
     if steps is None:
         much = seen.dispatches and looked_s >= COSTLY_S
         return min(LONGEST_S, looked_s * (LONGER if much else WAIT_LONGER))
+    if may_compile_again(steps.function, recording):
+        return looked_s
     if (
         steps.count >= ENOUGH_STEPS
         or is_known(steps, recording)

@@ -83,6 +83,34 @@ def test_of_steps_that_were_timed_before_a_few_are_enough() -> None:
     assert not is_known(None, probed("step"))
 
 
+@pytest.mark.parametrize(
+    ("ends_s", "compiling_ms", "looks_again"),
+    [
+        ((-12.0, -5.0), 400.0, True),
+        ((-14.0, -8.0, -3.0), 400.0, True),
+        ((-12.0, -5.0), 100.0, False),  # little of the time
+        ((-9.0, -7.0), 400.0, False),  # it would have come again
+        ((-5.0,), 400.0, False),
+        ((-9.0, -7.0, -5.0, -3.0), 400.0, False),  # so often that it is known
+    ],
+)
+def test_what_may_be_compiled_again_is_waited_for(
+    ends_s: tuple[float, ...], compiling_ms: float, looks_again: bool
+) -> None:
+    """A window of 3 s, and when the step was compiled, from its begin on."""
+    enough = steps(ENOUGH_STEPS)
+    recording = probed(enough.function)
+    assert recording.step_calls is not None
+    recording.step_calls = replace(recording.step_calls, compiling_ms=compiling_ms)
+    recording.compiles = [
+        CompileEvent(
+            phase=LAST_PHASE, function=enough.function, seconds=2.0, end_ns=round(each * 1e9)
+        )
+        for each in ends_s
+    ]
+    assert next_window_s(SEEN, enough, recording) == (3.0 if looks_again else None)
+
+
 def test_steps_of_seconds_are_waited_for() -> None:
     assert next_window_s(IDLE, None, window(3.0)) == WAIT_LONGER * 3.0
     assert next_window_s(SEEN, None, window(3.0)) == LONGER * 3.0
