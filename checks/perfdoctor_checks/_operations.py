@@ -92,8 +92,14 @@ def where(steps: Steps) -> str:
 def loose(steps: Steps) -> float:
     """The share of the calls that are not calls of whole jitted functions, nor copies."""
     whole = sum(calls for name, calls in steps.calls.items() if is_whole(name, steps))
-    whole += steps.calls.get(STAGED, 0.0)
-    return max(0.0, 1 - whole / max(1.0, steps.dispatches))
+    return max(0.0, 1 - (whole + staged(steps)) / max(1.0, steps.dispatches))
+
+
+def staged(steps: Steps) -> float:
+    """Host arrays that are put on the device one by one, a step; a function of the user's that has
+    this name does work.
+    """
+    return 0.0 if is_whole(STAGED, steps) else steps.calls.get(STAGED, 0.0)
 
 
 def reads_one_by_one(steps: Steps, eager: Eager | None) -> bool:

@@ -56,6 +56,8 @@ def test_dispatches_behind_which_the_device_is_busy_cost_nothing() -> None:
 def test_arrays_that_are_put_on_the_device_are_no_operations() -> None:
     seen = dispatching(61, calls={"step": 1.0, "stage": 60.0}, work={"step": 1.0})
     assert missing_jit.check(seen).kind == "ok"
+    named_so = dispatching(61, calls={"stage": 20.0, "add": 41.0}, work={"stage": 0.6, "add": 0.03})
+    assert missing_jit.check(named_so).kind == "issue", "it does work, and is counted once"
     sums = dispatching(61, calls={"step": 1.0, "add": 60.0}, work={"step": 1.0})
     assert missing_jit.check(sums).kind == "issue"
 

@@ -327,7 +327,24 @@ def test_what_is_over_before_the_window_is_no_recompilation(seen: Observation) -
     assert recompilation.check(seen).kind == "ok"
 
 
-@pytest.mark.parametrize("reason", [RATE, IN_EQUINOX])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("<Model rate=0.1 at 0x7f1>", "<Model rate=0.1 at 0x7f2>"),  # a new object each time
+        ("None", "0.5"),
+        ("True", "False"),
+        ("16", "32"),
+    ],
+)
+def test_what_is_no_value_of_a_schedule_needs_all_of_them(words: tuple[str, str]) -> None:
+    seen = missed_by_the_window(3, 6, 9.8, reason=TREE + STATIC.format("[0][1]", *words[::-1]))
+    assert recompilation.check(seen).kind == "ok"
+
+
+SMALL = TREE + STATIC.format("[0][1]", "2e-05", "1e-05")
+
+
+@pytest.mark.parametrize("reason", [RATE, SMALL, IN_EQUINOX])
 def test_values_of_a_schedule_need_one_repeat_less(reason: str) -> None:
     slow = missed_by_the_window(3, 6, 9.8, reason=reason)
     assert recompilation.check(slow).kind == "issue"
