@@ -52,12 +52,14 @@ class Loop:
 
     def run(self, seconds: float) -> tuple[int, float]:
         """Steps for about so long, and how long they take where others go before and come after
-        them; seconds.
+        them; seconds. What one takes by itself is known from a few only, and may seem to overlap
+        with the next one for longer than the host's own work allows.
         """
         if self._step_s is None:
             self._step_s = self._first_guess_s(seconds)
         steps, took_s = self._timed(max(1, round(seconds / self._step_s)))
-        took_s *= steps / (steps + self._ends)
+        works_s = min(took_s, steps * self._conditions.work_ms / 1e3)
+        took_s = max(works_s, took_s * steps / (steps + self._ends))
         self._step_s = took_s / steps
         return steps, took_s
 

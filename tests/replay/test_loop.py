@@ -120,6 +120,14 @@ def test_a_step_takes_as_long_as_the_thread_works_for_which_it_waits(trained: Ca
         assert took_s / steps >= awaited_ms / 1e3
 
 
+def test_a_step_takes_no_less_than_its_host_works(trained: Captured) -> None:
+    loop = looped(trained, spin_ms=(5.0,))
+    loop.run(0.05)
+    loop._ends = 1.0  # as by a single step that was held up
+    steps, took_s = loop.run(0.05)
+    assert took_s >= steps * 0.005
+
+
 @given(spin_ms=st.floats(0, 100), device_ms=st.floats(0.01, 100), steps=st.integers(2, 1000))
 def test_what_begins_and_ends_steps_that_overlap_is_none_of_a_step(
     spin_ms: float, device_ms: float, steps: int
