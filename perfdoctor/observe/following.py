@@ -143,7 +143,7 @@ class Following:
         if recorded and (self.number == 0 or self._has(RECORDED)):
             self._say("reading the trace")
             newest = digested(self._folder, self._groups, self._latest)
-            if self.digest is None or (newest is not None and newest.steps is not None):
+            if self.digest is None or tells_more(newest, self.digest):
                 self.digest = newest
 
     def _has(self, name: str) -> bool:
@@ -207,3 +207,12 @@ class Following:
         if not self._has(RECORDED) and self.number == 0:
             with suppress(psutil.Error):
                 self._child.send_signal(signal.SIGINT)
+
+
+def tells_more(newest: Digest | None, before: Digest) -> bool:
+    """Whether what was understood last is to be kept: traced steps, or others where there were none
+    traced before.
+    """
+    if newest is None or newest.steps is None:
+        return False
+    return newest.steps.is_traced or before.steps is None or not before.steps.is_traced

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -18,14 +19,19 @@ LEAST_MS = 0.01
 AHEAD = 2
 """Pieces of its work by which a thread is ahead of the one that waits for it: as many batches as a
 loader mostly keeps ready."""
+MOST_WORKERS = 4
+"""Processes that share the loading, on as many cores: as many as are mostly asked for."""
 WORKER = (
-    "import sys, time\n"
+    "import os, sys, time\n"
     "work_ns = int(sys.argv[1])\n"
-    "while sys.stdin.buffer.read(1):\n"
+    "os.write(1, b'.')\n"
+    "while os.read(0, 1):\n"
     "    end = time.thread_time_ns() + work_ns\n"
     "    while time.thread_time_ns() < end: pass\n"
+    "    os.write(1, b'.')\n"
 )
-"""A process that works for a while for each byte that it is given."""
+"""A process that works for a while for each byte that it is given, and answers with one; with one
+more when it has begun."""
 RESTLESS = "import os, sys\nwhile os.getppid() == int(sys.argv[1]): pass\n"
 """A process that never rests, and outlives nobody."""
 
@@ -126,19 +132,51 @@ def thread_awaited(pieces: Sequence[tuple[int, float]]) -> Iterator[Callable[[fl
 
 
 @contextmanager
-def process_beside(work_ms: float) -> Iterator[Beside | None]:
-    """Another process, that works for so long for each step."""
+def processes_beside(work_ms: float, *, set_pace: bool = False) -> Iterator[Beside | None]:
+    """Another process, that works for so long for each step.
+
+    `set_pace`: whether some share that work, and a step waits while each of them is behind by
+    `AHEAD` steps.
+    """
     if work_ms < LEAST_MS:
         yield None
         return
     command = [sys.executable, "-S", "-c", WORKER, str(round(work_ms * 1e6))]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, bufsize=0) as worker:
-        pipe = worker.stdin
-        assert pipe is not None
-        try:
-            yield Beside(lambda: pipe.write(b"."))
-        finally:
-            worker.kill()
+    count = min(MOST_WORKERS, len(os.sched_getaffinity(0))) if set_pace else 1
+    with ExitStack() as stack:
+        workers = [started(command, stack) for _ in range(count)]
+        in_turn = cycle(workers)
+        behind: deque[subprocess.Popen[bytes]] = deque()
+
+        def tell() -> None:
+            if len(behind) >= AHEAD * len(workers):
+                answer_of(behind.popleft())
+            worker = next(in_turn)
+            assert worker.stdin is not None
+            worker.stdin.write(b".")
+            if set_pace:
+                behind.append(worker)
+
+        def caught_up() -> None:
+            while behind:
+                answer_of(behind.popleft())
+
+        yield Beside(tell, caught_up)
+
+
+def started(command: Sequence[str], stack: ExitStack) -> "subprocess.Popen[bytes]":
+    """A worker that has begun; killed at the end of the stack."""
+    pipe = subprocess.PIPE
+    worker = stack.enter_context(subprocess.Popen(command, stdin=pipe, stdout=pipe, bufsize=0))
+    stack.callback(worker.kill)
+    answer_of(worker)
+    return worker
+
+
+def answer_of(worker: "subprocess.Popen[bytes]") -> None:
+    """Wait for it; it has ended if there is none."""
+    assert worker.stdout is not None
+    worker.stdout.read(1)
 
 
 @contextmanager

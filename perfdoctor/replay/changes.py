@@ -73,7 +73,8 @@ def loading_elsewhere(conditions: Conditions, host: Host, where: str) -> Conditi
     """`where`: thread, process, or nowhere, for what is loaded and prepared once for all.
 
     Other threads and processes that rest while the step stands still work for the step: they load.
-    What threads do while they are waited for takes a core all the same, where nobody waits.
+    What threads do while they are waited for takes a core all the same, where nobody waits; and a
+    step waits where what loads for it falls behind.
     """
     moved_ms = host.loading_share * conditions.work_ms
     slept_ms = sum(conditions.sleep_ms)
@@ -88,7 +89,9 @@ def loading_elsewhere(conditions: Conditions, host: Host, where: str) -> Conditi
     return msgspec.structs.replace(
         only(conditions, 1 - host.loading_share, 1 - host.awaiting_share),
         threads_ms=threads_ms,
+        threads_set_pace=conditions.callers == 1,
         children_ms=children_ms,
+        children_set_pace=conditions.callers == 1,
     )
 
 

@@ -86,6 +86,7 @@ def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program:
         idle_ms = 0.0
     of_threads_ms = calls.threads_cpu_ms - calls.collecting_beside_ms  # what that costs is seen
     beside_ms = max(0.0, of_threads_ms - cpu_ms(free, of_processes=False))
+    in_children_ms = max(0.0, calls.children_cpu_ms - cpu_ms(free, of_processes=True))
     spins[0] -= overlap_ms
     rare_ms = max(calls.compiling_ms, 0.0 if calls.runs_ahead else calls.rare_ms)
     rarely_collecting_ms = min(rare_ms, calls.collecting_ms)
@@ -104,7 +105,8 @@ def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program:
         awaited_ms=awaited_ms,
         threads_ms=threads_ms,
         threads_set_pace=calls.threads == 1 and 0 < beside_ms <= calls.time_ms,
-        children_ms=max(0.0, calls.children_cpu_ms - cpu_ms(free, of_processes=True)),
+        children_ms=in_children_ms,
+        children_set_pace=calls.threads == 1 and 0 < in_children_ms <= calls.time_ms,
         restless=round(sum(each.cores for each in free if not each.holds_interpreter)),
         restless_threads=sum(each.holds_interpreter for each in free),
         callers=calls.threads,

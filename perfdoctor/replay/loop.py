@@ -13,7 +13,8 @@ import numpy as np
 
 from perfdoctor.replay.ahead import Called, fed
 from perfdoctor.replay.beside import (
-    process_beside,
+    Beside,
+    processes_beside,
     restless_beside,
     restless_threads,
     spin,
@@ -101,11 +102,7 @@ class Loop:
         each = -(-steps // callers)
         states = [self._step.first() for _ in range(callers)]
         with ExitStack() as stack:
-            sets_pace = self._conditions.threads_set_pace
-            in_thread = thread_beside(self._conditions.threads_ms, sets_pace=sets_pace)
-            in_process = process_beside(self._conditions.children_ms)
-            beside = [stack.enter_context(each) for each in (in_thread, in_process)]
-            helpers = [each for each in beside if each is not None]
+            helpers = self._helpers(stack)
             stack.enter_context(restless_beside(self._conditions.restless))
             stack.enter_context(restless_threads(self._conditions.restless_threads))
             pieces = [each for each in self._pauses if any(each)]
@@ -129,6 +126,16 @@ class Loop:
                 helper.caught_up()
             took_s = time.perf_counter() - begin
         return each * callers, took_s
+
+    def _helpers(self, stack: ExitStack) -> list[Beside]:
+        """Those who work for each step in other threads and processes."""
+        conditions = self._conditions
+        in_thread = thread_beside(conditions.threads_ms, sets_pace=conditions.threads_set_pace)
+        in_processes = processes_beside(
+            conditions.children_ms, set_pace=conditions.children_set_pace
+        )
+        beside = [stack.enter_context(each) for each in (in_thread, in_processes)]
+        return [each for each in beside if each is not None]
 
     def _steps(
         self,

@@ -18,8 +18,9 @@ Started = Callable[[], ReplayProcess]
 
 def ways_of_whole(eager: Eager | None, started: Started) -> list[Way]:
     """How it is measured what jitting the function as a whole gains; none if there is none, or it
-    could not be saved. What the main thread does beside its calls it does then while the device
-    computes; others work beside it as before.
+    could not be saved. What the main thread does beside its calls, and what a jitted call takes for
+    the trees of its arguments, it does then while the device computes, unless such a call waits for
+    that; others work beside it as before, and a step waits where these fall behind.
 
     What the device computes in other jitted functions is left to do, too: its part of a step is
     known from the timeline only, so that the gain is an estimate.
@@ -28,9 +29,12 @@ def ways_of_whole(eager: Eager | None, started: Started) -> list[Way]:
         return []
     took_ms = eager.call_ms / eager.share
     conditions = Conditions(
-        spin_ms=(took_ms - eager.call_ms,),
+        spin_ms=(took_ms - eager.call_ms + eager.trees_ms,),
+        waits=float(eager.call_waits),
         threads_ms=eager.threads_cpu_ms,
+        threads_set_pace=True,
         children_ms=eager.children_cpu_ms,
+        children_set_pace=True,
     )
 
     def play(change: Change, until: float) -> list[float]:

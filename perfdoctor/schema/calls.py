@@ -229,6 +229,10 @@ class Eager(Struct, frozen=True, kw_only=True):
     takes."""
     holds: tuple[str, ...] = ()
     """Jitted functions that it calls, and operations of jax, if it was saved."""
+    trees_ms: float = 0.0
+    """If it was saved: what a jitted call takes of the host for the trees of its arguments."""
+    call_waits: bool = False
+    """And whether it returns when its results are computed, as with equinox."""
     is_saved: bool = False
     """Whether `jax.jit` takes it as a whole, and it was saved."""
     why_not: str = ""

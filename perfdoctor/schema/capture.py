@@ -150,6 +150,8 @@ class Conditions(Struct, frozen=True, kw_only=True):
     """Whether a step waits for these where they are some steps behind."""
     children_ms: float = 0.0
     """Processor time of other processes."""
+    children_set_pace: bool = False
+    """Whether a step waits for these where they are some steps behind."""
     restless: int = 0
     """Processes that take what they get of a core, whatever the step does; and threads that leave
     the interpreter to others meanwhile."""

@@ -5,14 +5,17 @@ import time
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from perfdoctor.observe import following
-from perfdoctor.observe.following import Within
+from perfdoctor.observe.following import Within, tells_more
 from perfdoctor.observe.in_turn import Running
 from perfdoctor.observe.run import Watched, watch
 from perfdoctor.observe.session import reasons
 from perfdoctor.processes import ProcessGroups
+from perfdoctor.schema.digest import Digest
 from perfdoctor.schema.launch import Launch
+from tests.recorded import recorded
 
 TRAINING = """
 import sys, time
@@ -213,3 +216,15 @@ def test_steps_are_timed_in_turn_with_something_else_before_any_is_traced(
     assert seen.failure is None
     assert len(told) == 2
     assert all(each is not None and 0 < each < 1000 for each in told)
+
+
+def test_traced_steps_are_kept_rather_than_what_a_later_window_without_any_tells() -> None:
+    known = recorded("healthy").steps
+    assert known is not None
+    none = Digest(compiles=(), garbage=None, steps=None, program=None, executable=None)
+    traced = replace(none, steps=known)
+    by_calls = replace(none, steps=replace(known, is_traced=False))
+    assert tells_more(traced, traced) and tells_more(traced, by_calls)
+    assert tells_more(by_calls, none) and tells_more(by_calls, by_calls)
+    assert not tells_more(by_calls, traced) and not tells_more(none, none)
+    assert not tells_more(None, traced)

@@ -13,7 +13,7 @@ from perfdoctor.processes import cpu_seconds
 from perfdoctor.replay import beside as module
 from perfdoctor.replay.beside import (
     AHEAD,
-    process_beside,
+    processes_beside,
     restless_beside,
     restless_threads,
     spin,
@@ -88,7 +88,7 @@ def test_where_no_thread_is_awaited_the_caller_sleeps() -> None:
 
 def test_a_process_beside_works_for_as_long_as_it_is_told() -> None:
     before = set(psutil.Process().children())
-    with process_beside(5.0) as beside:
+    with processes_beside(5.0) as beside:
         assert beside is not None
         (worker,) = set(psutil.Process().children()) - before
         begin = cpu_seconds(worker)
@@ -97,6 +97,27 @@ def test_a_process_beside_works_for_as_long_as_it_is_told() -> None:
         while cpu_seconds(worker) - begin < 0.08:  # told in hundredths of a second
             time.sleep(0.001)
     await_end(worker)
+
+
+def test_steps_keep_the_pace_of_processes_that_set_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    before = set(psutil.Process().children())
+    with processes_beside(50.0, set_pace=True) as beside:
+        assert beside is not None
+        workers = set(psutil.Process().children()) - before
+        assert len(workers) == 2
+        begin = {each: cpu_seconds(each) for each in workers}
+
+        def least_worked_s() -> float:  # it is told in hundredths of a second
+            return min(cpu_seconds(each) - begin[each] for each in workers) + 0.02
+
+        for _ in range(AHEAD * len(workers) + 2):
+            beside.tell()
+        assert least_worked_s() >= 0.05
+        beside.caught_up()
+        assert least_worked_s() >= 0.05 * (AHEAD + 1)
+    for worker in workers:
+        await_end(worker)
 
 
 def test_processes_that_never_rest_work_as_long_as_the_steps_are_made() -> None:
@@ -134,7 +155,7 @@ def test_processes_that_never_rest_outlive_nobody() -> None:
         await_end(psutil.Process(pid))
 
 
-@pytest.mark.parametrize("beside", [thread_beside, process_beside])
+@pytest.mark.parametrize("beside", [thread_beside, processes_beside])
 def test_little_work_beside_is_none(beside: Any) -> None:
     with beside(0.001) as nobody:
         assert nobody is None

@@ -401,6 +401,18 @@ def test_a_function_as_one_program_is_measured_beside_the_rest(
     assert all(each <= math.log(5.0) for each in ratios) and max(ratios) > 0
 
 
+def test_what_a_jitted_call_takes_for_its_trees_is_left_too(
+    groups: ProcessGroups, tmp_path: Path
+) -> None:
+    seen = saved_whole(tmp_path, call_ms=80.0, share=0.8)
+    assert seen.eager is not None
+    of_trees = msgspec.structs.replace(seen.eager, trees_ms=30.0, call_waits=True)
+    with replay_of(groups, tmp_path) as replay:
+        _, [way, _] = replayed(msgspec.structs.replace(seen, eager=of_trees), replay, soon())
+        ratios = way.play(Change(step={"jitted": "whole"}), soon())
+    assert all(each <= math.log(2.0) for each in ratios)  # of 100 ms, 20 and 30 are left at least
+
+
 def test_what_others_compute_is_left_when_a_function_becomes_one_program(
     groups: ProcessGroups, tmp_path: Path
 ) -> None:

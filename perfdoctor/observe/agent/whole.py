@@ -15,13 +15,14 @@ import msgspec
 from msgspec.structs import replace
 
 from perfdoctor.observe.agent.arrays import raw_bytes
+from perfdoctor.observe.agent.calling import calling
 from perfdoctor.observe.agent.eager import Candidate
 from perfdoctor.observe.agent.exporting import exported
 from perfdoctor.observe.agent.manifest import made_in_code, write_manifest
 from perfdoctor.observe.agent.outline import Arguments, is_host_array
 from perfdoctor.observe.agent.refusal import Unwanted, reason
 from perfdoctor.observe.agent.silence import Context, silent
-from perfdoctor.observe.agent.whole_program import traced_whole
+from perfdoctor.observe.agent.whole_program import Traced, traced_whole
 from perfdoctor.schema.capture import (
     AS_IT_IS,
     WHOLE,
@@ -55,12 +56,21 @@ def save_first_of(
     for candidate in candidates:
         try:
             with silent(), deaf():
-                holds = save_whole(jax, candidate.arguments, folder / WHOLE, settings, env_at_start)
+                traced = save_whole(
+                    jax, candidate.arguments, folder / WHOLE, settings, env_at_start
+                )
+                as_called = calling(jax, traced.trees)
         except Exception as error:
             if not told.why_not:
                 told = replace(told, why_not=reason(error))
         else:
-            told = replace(candidate.eager, is_saved=True, holds=holds)
+            told = replace(
+                candidate.eager,
+                is_saved=True,
+                holds=traced.holds,
+                trees_ms=as_called.trees_ms,
+                call_waits=as_called.waits,
+            )
             break
     (folder / WHOLE_TOLD).write_bytes(msgspec.json.encode(told))
     begun.unlink()
@@ -72,9 +82,9 @@ def save_whole(
     folder: Path,
     settings: Mapping[str, Any],
     env_at_start: Mapping[str, str],
-) -> tuple[str, ...]:
-    """Save the function as a capture of one call in `folder`; the names of the jitted functions
-    that it calls. Raises what tracing or exporting it raises.
+) -> Traced:
+    """Save the function as a capture of one call in `folder`. Raises what tracing or exporting it
+    raises.
     """
     with writing_nothing(), jax.disable_jit(False):
         traced = traced_whole(jax, arguments)
@@ -95,7 +105,7 @@ def save_whole(
     cores = tuple(sorted(os.sched_getaffinity(0)))
     capture = Capture(calls=(call,), settings=dict(settings), env=env, unset=unset, cores=cores)
     write_manifest(folder, capture)
-    return traced.holds
+    return traced
 
 
 def saved(folder: Path, number: int, leaf: Any, result: int | None) -> SavedLeaf:

@@ -32,6 +32,8 @@ class Traced:
     """Outlines, and arrays of the host."""
     replaced_by: Sequence[int | None]
     """By leaf, the result that takes its place in the next call."""
+    trees: Any
+    """Its arguments as the program has them, with what it changes in place."""
 
     @property
     def holds(self) -> tuple[str, ...]:
@@ -50,7 +52,8 @@ def traced_whole(jax: Any, arguments: Arguments) -> Traced:
     """
     leaves, tree = jax.tree_util.tree_flatten((arguments.closure, arguments.by_name))
     slots = [slot for leaf in leaves for slot in slots_of(jax, leaf)]
-    held, held_tree = jax.tree_util.tree_flatten([outlined_slot(jax, slot) for slot in slots])
+    in_slots = [outlined_slot(jax, slot) for slot in slots]
+    held, held_tree = jax.tree_util.tree_flatten(in_slots)
     every = [*leaves, *held]
     dynamic = [
         n for n, leaf in enumerate(every) if isinstance(leaf, Outline) or is_host_array(leaf)
@@ -74,7 +77,8 @@ def traced_whole(jax: Any, arguments: Arguments) -> Traced:
     closed = jax.make_jaxpr(flat)(*avals)
     if not closed.out_avals:
         raise Unwanted("it returns no arrays, and changes none that can be seen")
-    return Traced(closed, chosen, replaced_by(chosen, closed.out_avals))
+    trees = arguments.closure, arguments.by_name, in_slots
+    return Traced(closed, chosen, replaced_by(chosen, closed.out_avals), trees)
 
 
 def replaced_by(leaves: Sequence[Any], results: Sequence[Any]) -> list[int | None]:

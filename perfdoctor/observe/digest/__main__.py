@@ -68,39 +68,45 @@ def digest(folder: Path, why_untraced: str | None = None) -> Digest:
         recording.window = None
     missing = dict(recording.failures)
     seen = seen_in(folder, recording) if why_untraced is None else None
-    why_none = why_untraced or ENDED_EARLY
     preview = xplane.read(folder / PREVIEW, calls_made(recording)) if seen else None
-    steps = steps_of(seen, recording, preview) if seen else None
-    step_program, executable = None, None
-    if recording.window is None and (known := told_by_calls(recording)) is not None:
-        steps = steps_from(known, why_none)
-        step_program = program_of(steps, recording, missing)
-        missing |= dict.fromkeys(("executable", "cost", "threads"), why_none)
-    elif recording.window is None:
-        why_not = ("steps", "garbage", "program", "executable", "cost", "threads")
-        missing |= dict.fromkeys(why_not, why_none)
-    elif steps is None:
-        why = why_no_steps(seen, recording)
-        missing |= dict.fromkeys(("steps", "program", "executable", "cost"), why)
+    traced = steps_of(seen, recording, preview) if seen else None
+    why_none = why_untraced or why_no_steps(seen, recording)
+    steps, step_program, executable = traced or by_calls(recording, why_none), None, None
+    if traced is None:
+        missing |= dict.fromkeys(("executable", "cost"), why_none)
     else:
-        records = records_of(steps, recording)
-        executable = with_axes(folder, steps, records, seen, recording)
-        steps = with_convolutions(folder, steps, records, seen)
+        records = records_of(traced, recording)
+        executable = with_axes(folder, traced, records, seen, recording)
+        steps = with_convolutions(folder, traced, records, seen)
+    if steps is None:
+        missing |= dict.fromkeys(("steps", "program"), why_none)
+    else:
         size = executable.argument_bytes if executable is not None else None
         step_program = program_of(steps, recording, missing, size)
+    if recording.window is None:
+        unseen = ("threads",) if steps is not None else ("threads", "garbage")
+        missing |= dict.fromkeys(unseen, why_none)
     missing = unread(step_program) | missing
     return Digest(
         compiles=compiles_of(recording),
         garbage=garbage_of(recording),
         steps=with_batch(steps, step_program, recording.devices, recording.step_calls),
-        timeline=picture_of(seen, steps, recording, missing),
+        timeline=picture_of(seen, traced, recording, missing),
         program=step_program,
         executable=executable,
-        cost=cost_of(steps, recording) if steps is not None else None,
+        cost=cost_of(traced, recording) if traced is not None else None,
         not_measured=missing,
-        next_window_s=next_window_s(seen, steps, recording) if why_untraced is None else None,
-        is_step_known=is_known(steps, recording),
+        next_window_s=next_window_s(seen, traced, recording) if why_untraced is None else None,
+        is_step_known=is_known(traced, recording),
     )
+
+
+def by_calls(recording: Recording, why: str) -> Steps | None:
+    """The steps by their calls, if no trace shows any; None where something compiles in the window:
+    that may take more of the time than the steps that were timed before. `why`: none is shown.
+    """
+    known = None if compiled_in(recording) else told_by_calls(recording)
+    return steps_from(known, why) if known is not None else None
 
 
 def unread(step_program: Program | None) -> dict[str, str]:
@@ -168,6 +174,8 @@ def is_known(steps: Steps | None, recording: Recording) -> bool:
 
 def why_no_steps(seen: Timeline | None, recording: Recording) -> str:
     """What kept the steps of the window from being counted."""
+    if recording.window is None:
+        return ENDED_EARLY
     if seen is None or not seen.dispatches:
         return "no jitted function was called in the traced window"
     if compiled_in(recording) and not recording.never_rests:

@@ -2,6 +2,7 @@ from dataclasses import replace as replace_of
 from pathlib import Path
 from unittest.mock import patch
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -22,7 +23,9 @@ from perfdoctor.observe.digest.compiles import LAST_PHASE
 from perfdoctor.observe.digest.intervals import NOTHING, union
 from perfdoctor.observe.digest.layers import TOO_MANY
 from perfdoctor.observe.digest.timeline import Timeline
+from perfdoctor.protocol import RECORDING
 from perfdoctor.schema.calls import Eager, StepCalls
+from perfdoctor.schema.digest import Digest
 from perfdoctor.schema.recording import CompileEvent, Recording, Window
 from perfdoctor.schema.steps import Steps
 from tests.calls import call_of
@@ -137,6 +140,26 @@ def test_a_program_that_compiles_for_ever_is_not_looked_at_again() -> None:
     for_ever = window(6.0, compiles=True, never_rests=True)
     assert next_window_s(SEEN, steps(8), for_ever) is None
     assert next_window_s(SEEN, None, for_ever) == LONGER * 6.0
+
+
+def test_where_the_window_holds_no_steps_those_that_were_timed_before_are_told(
+    tmp_path: Path,
+) -> None:
+    def told(recording: Recording) -> Digest:
+        (tmp_path / RECORDING).write_bytes(msgspec.json.encode(recording))
+        return digest_main.digest(tmp_path)
+
+    found = told(probed("train_step"))
+    assert found.steps is not None and not found.steps.is_traced
+    assert (found.steps.function, found.steps.time_ms) == ("train_step", 500.0)
+    assert found.steps.why_untraced == "no jitted function was called in the traced window"
+    assert found.next_window_s and not found.is_step_known
+    assert "steps" not in found.not_measured and "executable" in found.not_measured
+    compiling = probed("train_step")
+    compiling.compiles = window(3.0, compiles=True).compiles
+    for none_known in (window(3.0), compiling):
+        none = told(none_known)
+        assert none.steps is None and "steps" in none.not_measured
 
 
 def test_convolutions_take_their_part_of_the_devices_time(tmp_path: Path) -> None:
