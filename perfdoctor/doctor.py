@@ -28,6 +28,7 @@ from perfdoctor.schema.report import CheckResult, Outcome, Report, ReportTarget
 from perfdoctor.targets.named import is_named
 from perfdoctor.targets.resolve import is_script, resolve
 from perfdoctor.trials.change import go_together, merged
+from perfdoctor.trials.ladder import remaining
 from perfdoctor.trials.live import WorkerEnded
 from perfdoctor.trials.trial import Laboratory, Wish, measured
 from perfdoctor.trials.way import Way
@@ -174,7 +175,7 @@ def with_trials(
     tried = laboratory.best_of_each(wishes)
     verdicts = verdicts_on(outcomes, tried, laboratory.min_gain)
     helped = [(v.check, v.fix) for v in ranked(verdicts) if v.measured]
-    tried += laboratory.remaining([(check, fix) for check, fix in helped if fix is not None])
+    tried += remaining(laboratory, [(check, fix) for check, fix in helped if fix is not None])
     verdicts = verdicts_on(outcomes, tried, laboratory.min_gain)
     helped = [(v.check, v.fix) for v in ranked(verdicts) if v.measured]
     changes = [fix.change for _, fix in helped if fix is not None and fix.change is not None]

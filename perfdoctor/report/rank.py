@@ -88,10 +88,10 @@ def with_remainder(
     verdict: Verdict, after: Sequence[str], remaining: Gain, min_gain: float
 ) -> Verdict:
     """What a fix gains on top of those of the checks `after`; without, the cause is the same."""
-    if verdict.kind != "issue" or remaining.is_worth(min_gain):
+    if verdict.kind != "issue" or verdict.fix is None or verdict.fix.is_worth(remaining, min_gain):
         return replace(verdict, remaining=remaining)
-    causes = " and ".join(after)
-    why = f"after the fix of {causes} it gains no more ({interval(remaining)})"
+    much = "too little" if remaining.is_worth(min_gain) else "no more"
+    why = f"after the fix of {' and '.join(after)} it gains {much} ({interval(remaining)})"
     return replace(verdict, kind="hint", summary=f"{verdict.summary}; {why}", remaining=remaining)
 
 

@@ -108,34 +108,30 @@ class Laboratory:
         fix = Fix(summary="all fixes together", how="all fixes together", change=change)
         return self.best_of("", [fix], sweep=False)
 
-    def remaining(self, helped: Sequence[tuple[str, Fix]]) -> list[Tried]:
-        """What each fix but the first gains on top of those before it, as far as that can be told.
+    def can_go_on(self, ladder: Sequence[tuple[str, Fix]]) -> bool:
+        """Whether the last fix can be made on top of the others."""
+        changes = [fix.change for _, fix in ladder if fix.change is not None]
+        way = self._way(changes[-1]) if len(changes) == len(ladder) else None
+        return way is not None and way.after is not None and go_together(changes)
 
-        `helped`: checks and their fixes, the best first. One that gains nothing more had the same
-        cause, and is not in place for those after it.
-        """
-        found: list[Tried] = []
-        base: list[Change] = []
-        before: list[str] = []
-        for check, fix in helped:
-            change = fix.change
-            way = self._way(change) if change is not None else None
-            if change is None or way is None or way.after is None:
-                continue
-            if not go_together([*base, change]):
-                continue
-            if base and self._has_time(way):
-                on_top = replace(way, play=way.after(merged(base)))
-                trial = Trial(fix, on_top)
-                self._play(trial)
-                self._confirm(trial, among=1)
-                self._settle(trial)
-                found.append(msgspec.structs.replace(record(check, trial), after=tuple(before)))
-                if trial.gain is not None and not trial.gain.is_worth(self.min_gain):
-                    continue
-            base.append(change)
-            before.append(check)
-        return found
+    def on_top(self, base: Sequence[tuple[str, Fix]], other: tuple[str, Fix]) -> Tried | None:
+        """What a fix gains where those of `base` are made; None if there is no time for it."""
+        check, fix = other
+        way = self._way(fix.change) if fix.change is not None else None
+        if way is None or way.after is None or not self._has_time(way):
+            return None
+        changes = [each.change for _, each in base if each.change is not None]
+        trial = Trial(fix, replace(way, play=way.after(merged(changes))))
+        self._play(trial)
+        self._confirm(trial, among=1)
+        self._settle(trial)
+        before = tuple(name for name, _ in base)
+        return msgspec.structs.replace(record(check, trial), after=before)
+
+    def may_be_worth(self, tried: Tried) -> bool:
+        """Whether it was not seen to be worth too little."""
+        gain = measured(tried)
+        return gain is None or tried.fix.is_worth(gain, self.min_gain)
 
     def once_more(self, tried: Tried) -> Tried:
         """The trial with a second pair, if there was one only and there is time: its launch may

@@ -1,4 +1,5 @@
 import pytest
+from msgspec.structs import replace
 
 from perfdoctor.report.rank import Verdict, interval, judge, ranked, told_once
 from perfdoctor.schema.fix import Change, Fix, Gain, Tried
@@ -170,6 +171,17 @@ def test_what_a_fix_gains_after_a_better_one_is_told() -> None:
     said = judge("etl", outcome("issue", LARGE), [trial(FIRST, gain), (after, rest)], 0.05)
     assert (said.kind, said.gain, said.remaining) == ("issue", gain, rest)
     assert said.finding(2).remaining_gain == rest
+
+
+def test_what_changes_the_training_must_gain_as_much_after_a_better_fix_as_by_itself() -> None:
+    gain, rest = measured(1.9, 2.0, 2.1), measured(1.1, 1.2, 1.3)
+    larger = replace(FIRST, changes_results="training")
+    after = Tried(check="batch-size", fix=larger, after=("host-sync",))
+    said = judge("batch-size", outcome("issue", LARGE), [trial(larger, gain), (after, rest)], 0.05)
+    assert said.kind == "hint"
+    assert said.summary.endswith(
+        "after the fix of host-sync it gains too little (1.20× (1.10–1.30))"
+    )
 
 
 def test_a_remainder_that_could_not_be_measured_changes_nothing() -> None:

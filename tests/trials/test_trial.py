@@ -322,53 +322,6 @@ def test_a_trial_without_pairs_has_no_gain() -> None:
     assert record("etl", Trial(fix("a"), way, failure="killed")).failure == "killed"
 
 
-@dataclass
-class Replays:
-    """Plays with changes in place: each `base+fix` as the test says."""
-
-    answers: dict[str, Answer]
-    played: list[str] = field(default_factory=list)
-
-    def way(self) -> Way:
-        return Way(measure(), lambda change: bool(change.step), "replayed", after=self.after)
-
-    def after(self, base: Change) -> Play:
-        def play(change: Change, until: float) -> list[float]:
-            self.played.append("+".join([*base.step, *change.step]))
-            answer = self.answers[self.played[-1]]
-            if isinstance(answer, Exception):
-                raise answer
-            return [math.log(answer)] * 5
-
-        return play
-
-
-def of_the_step(name: str) -> tuple[str, Fix]:
-    return name, Fix(summary=name, how=name, change=Change(step={name: True}))
-
-
-def remaining(replays: Replays, *helped: tuple[str, Fix]) -> list[tuple[str, tuple[str, ...]]]:
-    lab = Laboratory([replays.way()], time.monotonic() + 1000, 0.05, say=lambda text: None)
-    return [(each.check, each.after) for each in lab.remaining(helped)]
-
-
-def test_what_gains_nothing_on_top_of_the_best_is_not_in_place_for_the_next() -> None:
-    replays = Replays({"a+b": 1.0, "a+c": 1.5})
-    found = remaining(replays, *map(of_the_step, "abc"))
-    assert found == [("b", ("a",)), ("c", ("a",))]
-    assert set(replays.played) == {"a+b", "a+c"}
-
-
-def test_what_gains_on_top_of_the_best_is_in_place_for_the_next() -> None:
-    replays = Replays({"a+b": 1.3, "a+b+c": WorkerEnded("it crashed")})
-    found = remaining(replays, *map(of_the_step, "abc"))
-    assert found == [("b", ("a",)), ("c", ("a", "b"))]
-
-
-def test_fixes_that_no_replay_can_make_are_left_out_of_what_remains() -> None:
-    assert remaining(Replays({}), of_the_step("a"), ("b", fix("b")), ("c", fixes("c")[0])) == []
-
-
 def in_two_ways(first: Play, second: Play, *, gives_way: bool) -> Laboratory:
     """Both can make any change."""
     ways = [
