@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from perfdoctor.schema.fix import Fix, Gain, Tried
+from perfdoctor.schema.fix import LEAST_FOR_WORK, Fix, Gain, Tried
 from perfdoctor.schema.report import Evidence, Finding, Kind, Outcome
 
 Trials = Sequence[tuple[Tried, Gain | None]]
@@ -107,15 +107,18 @@ def with_failures(summary: str, trials: Trials) -> str:
 
 
 def ranked(verdicts: Iterable[Verdict]) -> list[Verdict]:
-    """The issues: first what keeps the run from running, then by the gain's lower bound; what makes
-    a launch quicker, and no step, comes after all others.
+    """The issues: first what keeps the run from running, then by the gain's lower bound, less what
+    a search for other hyper-parameters is worth where the fix changes the training; what makes a
+    launch quicker, and no step, comes after all others.
     """
     issues = [verdict for verdict in verdicts if verdict.kind == "issue"]
 
     def place(verdict: Verdict) -> tuple[bool, float]:
         change = verdict.fix.change if verdict.fix else None
         of_the_launch = change is not None and change.speeds_up == "launch"
-        return of_the_launch, -verdict.gain.low if verdict.gain else float("-inf")
+        changes_training = verdict.fix is not None and verdict.fix.changes_results == "training"
+        price = 1 + LEAST_FOR_WORK if changes_training else 1.0
+        return of_the_launch, -verdict.gain.low / price if verdict.gain else float("-inf")
 
     return sorted(issues, key=place)
 

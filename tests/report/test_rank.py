@@ -191,6 +191,16 @@ def test_a_remainder_that_could_not_be_measured_changes_nothing() -> None:
     assert (said.kind, said.remaining) == ("issue", None)
 
 
+def test_what_changes_the_training_must_gain_more_to_come_first() -> None:
+    def by_training(low: float) -> Verdict:
+        larger = replace(FIRST, changes_results="training")
+        return Verdict("batch-size", "issue", "small", fix=larger, gain=measured(low, 3, 4))
+
+    other = Verdict("workspaces", "issue", "copies", fix=FIRST, gain=measured(2.0, 2.5, 3.0))
+    for low, first in ((2.4, "workspaces"), (2.6, "batch-size")):
+        assert ranked([by_training(low), other])[0].check == first
+
+
 def test_what_makes_a_launch_quicker_comes_after_all_that_makes_steps_quicker() -> None:
     launch = Fix(summary="cache", how="cache", change=Change(speeds_up="launch"))
     first = Verdict("compile-cache", "issue", "compiles", fix=launch, gain=measured(2, 3, 4))
