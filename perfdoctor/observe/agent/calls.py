@@ -99,6 +99,9 @@ class Prober:
     stacks: dict[str, list[list[Frame]]] = field(default_factory=dict)
     """From where each function is called, by its name: a first call, which compiles, is often made
     elsewhere."""
+    begun: threading.Event = field(default_factory=threading.Event)
+    """Whether a call is made: the first one may wait for all that was called ahead of it, for some
+    of its arguments are read."""
     done: threading.Event = field(default_factory=threading.Event)
     failure: str | None = None
 
@@ -115,6 +118,7 @@ class Prober:
         """Make a call; whatever goes wrong with us is no matter of the program."""
         begin_ns, begin_cpu_ns = time.monotonic_ns(), time.thread_time_ns()
         probed = None
+        self.begun.set()
         try:
             if not self.done.is_set() and not is_tracing():
                 thread, ready = threading.get_ident(), None

@@ -90,6 +90,21 @@ def test_whether_jax_traces_is_told() -> None:
     assert not is_tracing()
 
 
+def test_it_has_begun_while_the_first_call_waits_for_those_before_it() -> None:
+    prober, computed = Prober(jax), threading.Event()
+    made, _ = makers(prober)
+    add = made.jit(lambda x: x + 1)
+    assert not prober.begun.is_set()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prober.shapes, "note", lambda *_: computed.wait())
+        caller = threading.Thread(target=add, args=(1.0,))
+        caller.start()
+        assert prober.begun.wait(60.0) and prober.calls == []
+        computed.set()
+        caller.join()
+    assert len(prober.calls) == 1
+
+
 def test_it_is_enough_after_some_calls() -> None:
     prober = Prober(jax)
     made, _ = makers(prober)
