@@ -19,7 +19,7 @@ from perfdoctor.processes import ProcessGroups
 from perfdoctor.replay.fidelity import why_unfaithful
 from perfdoctor.replay.replay import Replay, way_of
 from perfdoctor.report import figures
-from perfdoctor.report.rank import Verdict, judge, ranked, told_once
+from perfdoctor.report.rank import Verdict, judge, proved, ranked, told_once
 from perfdoctor.report.summary import environment, steps
 from perfdoctor.runner import folders_of, output_of, runner_of
 from perfdoctor.schema.fix import MIN_GAIN, Tried
@@ -173,7 +173,7 @@ def with_trials(
     promising = [(name, outcomes[name]) for name in worth_trying(outcomes, laboratory)]
     wishes = [Wish(name, outcome.fixes, outcome.sweep) for name, outcome in promising]
     tried = laboratory.best_of_each(wishes)
-    verdicts = verdicts_on(outcomes, tried, laboratory.min_gain)
+    verdicts = judged(outcomes, tried, laboratory.min_gain)
     helped = [(v.check, v.fix) for v in ranked(verdicts) if v.measured]
     tried += remaining(laboratory, [(check, fix) for check, fix in helped if fix is not None])
     verdicts = verdicts_on(outcomes, tried, laboratory.min_gain)
@@ -208,6 +208,13 @@ def worth_trying(outcomes: Mapping[str, Outcome], laboratory: Laboratory) -> lis
 
 
 def verdicts_on(
+    outcomes: Mapping[str, Outcome], tried: Sequence[Tried], min_gain: float
+) -> list[Verdict]:
+    """What is said of each check in the end."""
+    return proved(judged(outcomes, tried, min_gain))
+
+
+def judged(
     outcomes: Mapping[str, Outcome], tried: Sequence[Tried], min_gain: float
 ) -> list[Verdict]:
     """What is said of each check, after its trials."""

@@ -35,6 +35,17 @@ class Verdict:
         """Whether its gain was measured, on the target or on its captured step."""
         return self.gain is not None and self.gain.basis != "estimated"
 
+    @property
+    def is_of_launch(self) -> bool:
+        """Whether its fix makes a launch quicker, and no step."""
+        change = self.fix.change if self.fix else None
+        return change is not None and change.speeds_up == "launch"
+
+    @property
+    def changes_training(self) -> bool:
+        """Whether its fix changes what is trained."""
+        return self.fix is not None and self.fix.changes_results == "training"
+
     def finding(self, rank: int, documentation: str = "") -> Finding:
         """Its entry in the report, with the check's own documentation."""
         fix = self.fix or Fix(summary="", how="")
@@ -107,18 +118,13 @@ def with_failures(summary: str, trials: Trials) -> str:
 
 
 def ranked(verdicts: Iterable[Verdict]) -> list[Verdict]:
-    """The issues: first what keeps the run from running, then by the gain's lower bound, less what
-    a search for other hyper-parameters is worth where the fix changes the training; what makes a
-    launch quicker, and no step, comes after all others.
+    """The issues: first what keeps the run from running, then by the gain's lower bound; what makes
+    a launch quicker, and no step, comes after all others.
     """
     issues = [verdict for verdict in verdicts if verdict.kind == "issue"]
 
     def place(verdict: Verdict) -> tuple[bool, float]:
-        change = verdict.fix.change if verdict.fix else None
-        of_the_launch = change is not None and change.speeds_up == "launch"
-        changes_training = verdict.fix is not None and verdict.fix.changes_results == "training"
-        price = 1 + LEAST_FOR_WORK if changes_training else 1.0
-        return of_the_launch, -verdict.gain.low / price if verdict.gain else float("-inf")
+        return verdict.is_of_launch, -verdict.gain.low if verdict.gain else float("-inf")
 
     return sorted(issues, key=place)
 
@@ -134,5 +140,31 @@ def told_once(verdicts: Iterable[Verdict]) -> list[Verdict]:
             return verdict
         summary = f"{verdict.summary}; a consequence of {causes[0]}"
         return replace(verdict, kind="ok", summary=summary, fix=None, gain=None)
+
+    return [told(verdict) for verdict in verdicts]
+
+
+def proved(verdicts: Iterable[Verdict]) -> list[Verdict]:
+    """The verdicts without measured findings whose fix changes the training, if another one's fix
+    may spare the same loss, and what is gained on top of that was not measured.
+    """
+    verdicts = list(verdicts)
+    others = [
+        verdict
+        for verdict in verdicts
+        if verdict.kind == "issue" and not verdict.changes_training and not verdict.is_of_launch
+    ]
+
+    def told(verdict: Verdict) -> Verdict:
+        gain = verdict.gain
+        is_asked = verdict.kind == "issue" and verdict.changes_training and verdict.measured
+        if not is_asked or gain is None or verdict.remaining is not None:
+            return verdict
+        for other in others:
+            if other.gain is not None and gain.low < (1 + LEAST_FOR_WORK) * other.gain.high:
+                why = f"the fix of {other.check} may spare the same: what is gained after it"
+                summary = f"{verdict.summary}; {why} was not measured"
+                return replace(verdict, kind="hint", summary=summary)
+        return verdict
 
     return [told(verdict) for verdict in verdicts]

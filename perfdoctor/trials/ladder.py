@@ -21,10 +21,11 @@ def remaining(laboratory: Laboratory, helped: Sequence[Rung]) -> list[Tried]:
     for each in helped:
         if not laboratory.can_go_on([*base, each]):
             continue
-        if (tried := instead_of(laboratory, base, each)) is not None:
+        if is_doubtful(base, each) and (tried := laboratory.on_top([each], base[0])) is not None:
             found.append(tried)
-            base = [each]
-            continue
+            if not laboratory.may_be_worth(tried):
+                base = [each]
+                continue
         tried = laboratory.on_top(base, each) if base else None
         found += [tried] if tried is not None else []
         if tried is None or laboratory.may_be_worth(tried):
@@ -32,12 +33,6 @@ def remaining(laboratory: Laboratory, helped: Sequence[Rung]) -> list[Tried]:
     return found
 
 
-def instead_of(laboratory: Laboratory, base: Sequence[Rung], other: Rung) -> Tried | None:
-    """That the only one of `base` gains nothing more on top of the other; None if it does, or has
-    no need to be doubted.
-    """
-    changes_training = [fix.changes_results == "training" for _, fix in (*base, other)]
-    if changes_training != [True, False]:
-        return None
-    tried = laboratory.on_top([other], base[0])
-    return None if tried is None or laboratory.may_be_worth(tried) else tried
+def is_doubtful(base: Sequence[Rung], other: Rung) -> bool:
+    """Whether the only one of `base` changes what is trained, and the other does not."""
+    return [fix.changes_results == "training" for _, fix in (*base, other)] == [True, False]

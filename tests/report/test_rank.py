@@ -1,7 +1,9 @@
+from dataclasses import replace as changed
+
 import pytest
 from msgspec.structs import replace
 
-from perfdoctor.report.rank import Verdict, interval, judge, ranked, told_once
+from perfdoctor.report.rank import Verdict, interval, judge, proved, ranked, told_once
 from perfdoctor.schema.fix import Change, Fix, Gain, Tried
 from perfdoctor.schema.report import Evidence, Finding, Kind, Outcome
 
@@ -191,14 +193,30 @@ def test_a_remainder_that_could_not_be_measured_changes_nothing() -> None:
     assert (said.kind, said.remaining) == ("issue", None)
 
 
-def test_what_changes_the_training_must_gain_more_to_come_first() -> None:
-    def by_training(low: float) -> Verdict:
-        larger = replace(FIRST, changes_results="training")
-        return Verdict("batch-size", "issue", "small", fix=larger, gain=measured(low, 3, 4))
+def by_training(low: float, remaining: Gain | None = None) -> Verdict:
+    larger = replace(FIRST, changes_results="training")
+    gain = measured(low, low + 1, low + 2)
+    return Verdict("batch-size", "issue", "small", fix=larger, gain=gain, remaining=remaining)
 
+
+@pytest.mark.parametrize(("low", "kind"), [(2.4, "hint"), (3.7, "hint"), (3.8, "issue")])
+def test_what_changes_the_training_is_no_finding_where_another_fix_may_spare_the_same(
+    low: float, kind: str
+) -> None:
     other = Verdict("workspaces", "issue", "copies", fix=FIRST, gain=measured(2.0, 2.5, 3.0))
-    for low, first in ((2.4, "workspaces"), (2.6, "batch-size")):
-        assert ranked([by_training(low), other])[0].check == first
+    larger, same = proved([by_training(low), other])
+    assert (larger.kind, same) == (kind, other)
+    assert ("the fix of workspaces may spare the same" in larger.summary) == (kind == "hint")
+
+
+def test_what_was_measured_on_top_of_another_fix_needs_no_doubt() -> None:
+    other = Verdict("workspaces", "issue", "copies", fix=FIRST, gain=measured(2.0, 2.5, 3.0))
+    on_top = by_training(2.4, remaining=measured(1.3, 1.4, 1.5))
+    launch = changed(other, fix=replace(FIRST, change=Change(speeds_up="launch")))
+    hint = changed(other, kind="hint")
+    assert proved([on_top, other])[0] == on_top
+    for beside in (launch, hint):
+        assert proved([by_training(2.4), beside])[0].kind == "issue"
 
 
 def test_what_makes_a_launch_quicker_comes_after_all_that_makes_steps_quicker() -> None:
