@@ -59,7 +59,8 @@ def save_first_of(
                 traced = save_whole(
                     jax, candidate.arguments, folder / WHOLE, settings, env_at_start
                 )
-                as_called = calling(jax, traced.trees)
+                with writing_nothing():  # the user's compilation cache neither
+                    as_called = calling(jax, traced.trees)
         except Exception as error:
             if not told.why_not:
                 told = replace(told, why_not=reason(error))

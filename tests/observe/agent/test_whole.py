@@ -1,5 +1,7 @@
 """Functions that dispatch operations, traced as one program."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -103,3 +105,28 @@ def test_one_that_returns_nothing_is_told_so(tmp_path: Path) -> None:
 def test_without_candidates_nothing_is_done(tmp_path: Path) -> None:
     save_first_of([], jax, tmp_path, {}, {}, nullcontext)
     assert list(tmp_path.iterdir()) == []
+
+
+CACHING = """
+import sys
+from pathlib import Path
+import jax
+import jax.numpy as jnp
+from tests.observe.agent.test_whole import PARAMS, candidate, saved, train_step
+
+params = jax.tree.map(jnp.asarray, PARAMS)
+x = jax.block_until_ready(jnp.ones((8, 4)))
+jax.config.update("jax_compilation_cache_dir", sys.argv[1])
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+told, _ = saved(Path(sys.argv[2]), candidate(train_step, params=params, x=x))
+assert told.is_saved
+"""
+
+
+def test_nothing_is_written_to_the_programs_compilation_cache(tmp_path: Path) -> None:
+    cache, folder = tmp_path / "cache", tmp_path / "saved"
+    folder.mkdir()
+    command = [sys.executable, "-c", CACHING, str(cache), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert not cache.exists()
