@@ -17,6 +17,7 @@ from perfdoctor.observe.digest import program, xplane
 from perfdoctor.observe.digest.compiles import (
     compiled_in,
     compiles_of,
+    compiles_within,
     may_compile_again,
     tracing_of,
 )
@@ -71,7 +72,7 @@ def digest(folder: Path, why_untraced: str | None = None) -> Digest:
     preview = xplane.read(folder / PREVIEW, calls_made(recording)) if seen else None
     traced = steps_of(seen, recording, preview) if seen else None
     why_none = why_untraced or why_no_steps(seen, recording)
-    steps, step_program, executable = traced or by_calls(recording, why_none), None, None
+    steps, step_program, executable = traced or by_calls(seen, recording, why_none), None, None
     if traced is None:
         missing |= dict.fromkeys(("executable", "cost"), why_none)
     else:
@@ -101,11 +102,16 @@ def digest(folder: Path, why_untraced: str | None = None) -> Digest:
     )
 
 
-def by_calls(recording: Recording, why: str) -> Steps | None:
-    """The steps by their calls, if no trace shows any; None where something compiles in the window:
-    that may take more of the time than the steps that were timed before. `why`: none is shown.
+def by_calls(seen: Timeline | None, recording: Recording, why: str) -> Steps | None:
+    """The steps by their calls, if no trace shows any; `why`: none is shown.
+
+    None where the device computes nothing in the window, or something compiles there: that may take
+    more of the time than the steps that were timed before.
     """
-    known = None if compiled_in(recording) else told_by_calls(recording)
+    is_idle = seen is None or not len(seen.busy)
+    if recording.window is not None and (is_idle or compiles_within(recording)):
+        return None
+    known = told_by_calls(recording)
     return steps_from(known, why) if known is not None else None
 
 

@@ -52,6 +52,17 @@ def compiled_in(recording: Recording) -> bool:
     return window is not None and any(window.start_ns <= e <= window.end_ns for e in ends_ns)
 
 
+def compiles_within(recording: Recording) -> bool:
+    """Whether something was traced, lowered or compiled at any time of the window."""
+    window = recording.window
+    if window is None:
+        return False
+    return any(
+        event.end_ns > window.start_ns and event.end_ns - event.seconds * 1e9 < window.end_ns
+        for event in recording.compiles
+    )
+
+
 def may_compile_again(function: str, recording: Recording) -> bool:
     """Whether the steps that were timed mostly compiled a function again, too seldom yet to say
     that this goes on, and the next time may be near: since the last one less than twice the time

@@ -142,23 +142,45 @@ def test_a_program_that_compiles_for_ever_is_not_looked_at_again() -> None:
     assert next_window_s(SEEN, None, for_ever) == LONGER * 6.0
 
 
+COMPUTING = replace_of(IDLE, busy=union([(0, 1)]))
+"""A window for which the program has called ahead: nothing is called in it."""
+
+
+def told(folder: Path, recording: Recording, seen: Timeline | None) -> Digest:
+    """What is made of a recording, and of the timeline of its window."""
+    (folder / RECORDING).write_bytes(msgspec.json.encode(recording))
+    with patch.object(digest_main, "seen_in", return_value=seen):
+        return digest_main.digest(folder)
+
+
 def test_where_the_window_holds_no_steps_those_that_were_timed_before_are_told(
     tmp_path: Path,
 ) -> None:
-    def told(recording: Recording) -> Digest:
-        (tmp_path / RECORDING).write_bytes(msgspec.json.encode(recording))
-        return digest_main.digest(tmp_path)
-
-    found = told(probed("train_step"))
+    found = told(tmp_path, probed("train_step"), COMPUTING)
     assert found.steps is not None and not found.steps.is_traced
     assert (found.steps.function, found.steps.time_ms) == ("train_step", 500.0)
     assert found.steps.why_untraced == "no jitted function was called in the traced window"
     assert found.next_window_s and not found.is_step_known
     assert "steps" not in found.not_measured and "executable" in found.not_measured
+
+
+@pytest.mark.parametrize("end_s", [1.5, 4.0])
+def test_where_something_compiles_in_the_window_what_was_timed_before_is_not_enough(
+    tmp_path: Path, end_s: float
+) -> None:
     compiling = probed("train_step")
-    compiling.compiles = window(3.0, compiles=True).compiles
-    for none_known in (window(3.0), compiling):
-        none = told(none_known)
+    compiling.compiles = [
+        CompileEvent(
+            phase=LAST_PHASE, function="train_step", seconds=2.0, end_ns=round(end_s * 1e9)
+        )
+    ]
+    for recording, seen in (
+        (compiling, COMPUTING),
+        (probed("train_step"), IDLE),
+        (probed("train_step"), None),
+        (window(3.0), COMPUTING),
+    ):
+        none = told(tmp_path, recording, seen)
         assert none.steps is None and "steps" in none.not_measured
 
 
