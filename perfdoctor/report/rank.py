@@ -65,9 +65,10 @@ def judge(check: str, outcome: Outcome, trials: Trials, min_gain: float) -> Verd
     """A measurement decides where there is one, the estimate where there is none.
 
     An issue without any gain stays one: nothing runs, so nothing could be measured. One whose fix
-    gains nothing on top of those of others has the same cause as they.
+    gains nothing on top of those of others has the same cause as they; what was tried last on top
+    of others decides.
     """
-    after = next(((tried, gain) for tried, gain in trials if tried.after), None)
+    after = next(((tried, gain) for tried, gain in reversed(trials) if tried.after), None)
     trials = [each for each in trials if not each[0].after and decides(*each, min_gain)]
     if outcome.kind not in ("issue", "hint"):
         return Verdict(check, outcome.kind, outcome.summary, outcome.evidence)
@@ -145,8 +146,10 @@ def told_once(verdicts: Iterable[Verdict]) -> list[Verdict]:
 
 
 def proved(verdicts: Iterable[Verdict]) -> list[Verdict]:
-    """The verdicts without measured findings whose fix changes the training, if another one's fix
-    may spare the same loss, and what is gained on top of that was not measured.
+    """The verdicts without findings of a replayed step whose fix changes the training, if another
+    one's fix may spare the same loss, and what is gained on top of that was not measured.
+
+    On the program itself no fix is measured on top of others, so nothing is asked of it.
     """
     verdicts = list(verdicts)
     others = [
@@ -157,8 +160,9 @@ def proved(verdicts: Iterable[Verdict]) -> list[Verdict]:
 
     def told(verdict: Verdict) -> Verdict:
         gain = verdict.gain
-        is_asked = verdict.kind == "issue" and verdict.changes_training and verdict.measured
-        if not is_asked or gain is None or verdict.remaining is not None:
+        if verdict.kind != "issue" or not verdict.changes_training or gain is None:
+            return verdict
+        if gain.basis != "replayed" or verdict.remaining is not None:
             return verdict
         for other in others:
             if other.gain is not None and gain.low < (1 + LEAST_FOR_WORK) * other.gain.high:

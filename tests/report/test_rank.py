@@ -193,9 +193,19 @@ def test_a_remainder_that_could_not_be_measured_changes_nothing() -> None:
     assert (said.kind, said.remaining) == ("issue", None)
 
 
+def test_what_was_tried_last_on_top_of_others_decides() -> None:
+    gain, rest, nothing = measured(1.9, 2, 2.1), measured(1.5, 1.6, 1.7), measured(0.9, 1, 1.1)
+    tried = [
+        (Tried(check="batch-size", fix=FIRST, after=("gc",)), rest),
+        (Tried(check="batch-size", fix=FIRST, after=("workspaces",)), nothing),
+    ]
+    said = judge("batch-size", outcome("issue", LARGE), [trial(FIRST, gain), *tried], 0.05)
+    assert (said.kind, said.remaining) == ("hint", nothing)
+
+
 def by_training(low: float, remaining: Gain | None = None) -> Verdict:
     larger = replace(FIRST, changes_results="training")
-    gain = measured(low, low + 1, low + 2)
+    gain = replace(measured(low, low + 1, low + 2), basis="replayed")
     return Verdict("batch-size", "issue", "small", fix=larger, gain=gain, remaining=remaining)
 
 
@@ -217,6 +227,12 @@ def test_what_was_measured_on_top_of_another_fix_needs_no_doubt() -> None:
     assert proved([on_top, other])[0] == on_top
     for beside in (launch, hint):
         assert proved([by_training(2.4), beside])[0].kind == "issue"
+
+
+def test_what_was_measured_on_the_program_itself_needs_no_doubt_either() -> None:
+    other = Verdict("etl", "issue", "waits", fix=FIRST, gain=measured(2.0, 2.5, 3.0))
+    on_program = changed(by_training(2.4), gain=measured(2.4, 3.4, 4.4))
+    assert proved([on_program, other]) == [on_program, other]
 
 
 def test_what_makes_a_launch_quicker_comes_after_all_that_makes_steps_quicker() -> None:
