@@ -8,6 +8,7 @@ from statistics import median, stdev
 from perfdoctor.observe.in_turn import Running
 from perfdoctor.replay.slices import SLICE_S, a_step_ms, slice_s
 from perfdoctor.schema.capture import Replayed
+from perfdoctor.trials.statistics import FAITHFUL
 
 TURNS, MOST_TURNS, TURN_S = 5, 11, 0.4
 """Turns of each, as many as that where they differ, and seconds of the replayed step's at least.
@@ -38,6 +39,14 @@ def turns(run: Run, running: Running) -> list[float]:
             break
         found.append(math.log(replayed_ms / in_run_ms))
     return found
+
+
+def was_disturbed(found: Sequence[float]) -> bool:
+    """Whether the step took surely longer by itself than in the program, where it is a part of all
+    that a step does: then something slowed the replay, and not the program. In one of 14 checks of
+    the reference loop it took 43 ms for the program's 21, and 19 right after.
+    """
+    return bool(found) and median(found) > math.log(1 + FAITHFUL)
 
 
 def are_enough(found: Sequence[float]) -> bool:

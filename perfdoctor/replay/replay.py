@@ -22,6 +22,7 @@ from perfdoctor.replay.fidelity import (
     observed_ms,
 )
 from perfdoctor.replay.in_turn import turns as turns_of
+from perfdoctor.replay.in_turn import was_disturbed
 from perfdoctor.replay.process import OF_THE_PROCESS, Quiet, ReplayProcess, capture_in
 from perfdoctor.replay.side import Side
 from perfdoctor.replay.slices import PAIR_S, SLICE_S
@@ -94,6 +95,9 @@ class Replay:
             self._turns = turns_of(partial(self._unchanged().run, conditions), running)
         except WorkerEnded:
             self.renew()  # it may still answer what nobody asks it any more
+        if was_disturbed(self._turns):
+            self.renew()
+            self._turns = []
 
     def _program(self) -> str:
         """Which program of the captured step is run; WorkerEnded if none can be."""

@@ -10,7 +10,15 @@ import psutil
 import pytest
 
 from perfdoctor.observe.in_turn import Running
-from perfdoctor.replay.in_turn import MOST_TURNS, TURN_S, TURNS, as_then_ms, beside_then_ms, turns
+from perfdoctor.replay.in_turn import (
+    MOST_TURNS,
+    TURN_S,
+    TURNS,
+    as_then_ms,
+    beside_then_ms,
+    turns,
+    was_disturbed,
+)
 from perfdoctor.schema.capture import Replayed
 
 
@@ -58,6 +66,14 @@ def test_a_program_that_ends_has_no_more_turns() -> None:
     program = Told([10.0, None])
     found = turns(lambda seconds, until: Replayed(steps=100, wall_s=0.8), program)
     assert found == pytest.approx([math.log(0.8)])
+
+
+def test_a_step_that_took_longer_by_itself_than_in_its_program_was_disturbed() -> None:
+    ratios = {0.8: False, 1.05: False, 2.0: True}
+    for ratio, is_disturbed in ratios.items():
+        assert was_disturbed([math.log(ratio)] * TURNS) is is_disturbed
+    assert not was_disturbed([math.log(0.8), math.log(0.8), math.log(3.0)])
+    assert not was_disturbed([])
 
 
 def test_no_turn_is_begun_that_would_not_end_in_time() -> None:

@@ -104,6 +104,23 @@ def test_a_step_that_took_turns_with_the_program_is_told_by_them(
     assert 0 < alone.alone_ms < WORK_MS / 10
 
 
+class Fast(Beside):
+    """A program whose steps take less than its captured one can by itself."""
+
+    def step_ms(self) -> float | None:
+        return 1e-4
+
+
+def test_turns_that_were_disturbed_are_not_told_by(
+    groups: ProcessGroups, trained: Captured
+) -> None:
+    with replay_of(groups, trained.folder) as replay:
+        replay.in_turn(Fast(psutil.Process(), trained.folder, soon()))
+        assert not groups._children  # what slowed its process may be the process
+        alone = replay.told(observed(), soon())
+    assert 0 < alone.alone_ms < WORK_MS
+
+
 def test_turns_tell_nothing_of_a_step_that_was_saved_after_them(
     groups: ProcessGroups, trained: Captured, tmp_path: Path
 ) -> None:
