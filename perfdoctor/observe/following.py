@@ -95,6 +95,8 @@ class Following:
         self.gpus: tuple[Gpu, ...] | None = None
         self.asked = False
         """Whether it was we who ended the run."""
+        self.rested_s = 0.0
+        """How long we kept the run at rest."""
         self._child, self._folder, self._groups, self._say = child, folder, groups, say
         self._until, self._latest = (time.monotonic() + each for each in within_s)
         self._capture_to, self._in_turn = capture_to, in_turn
@@ -195,7 +197,9 @@ class Following:
         until = self._until - WINDOW_S - READING_S
         is_time = time.monotonic() < until
         if self._in_turn is not None and is_time and takes_turns(read_recording(self._folder)):
-            self._in_turn(Running(self._child, self._folder, until))
+            running = Running(self._child, self._folder, until)
+            self._in_turn(running)
+            self.rested_s = running.rested_s
         (self._folder / TURNS_OVER).touch()
 
     def _ask_to_stop(self) -> None:

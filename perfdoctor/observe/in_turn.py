@@ -30,16 +30,20 @@ class Running:
     def __init__(self, child: psutil.Popen, folder: Path, until: float) -> None:
         """`until`: instant of time.monotonic() by which all of it has to be over."""
         self.until = until
+        self.rested_s = 0.0
+        """How long it has been at rest."""
         self._child, self._folder, self._turns = child, folder, 0
 
     @contextmanager
     def at_rest(self) -> Iterator[None]:
         """It is suspended, with all processes that it has."""
+        began = time.monotonic()
         try:
             suspend(self._child)
             yield
         finally:
             resume(self._child)
+            self.rested_s += time.monotonic() - began
 
     def step_ms(self) -> float | None:
         """What a step takes now; None if it makes none, does not answer in time, or has ended."""

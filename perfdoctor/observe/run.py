@@ -34,7 +34,7 @@ class Watched:
     ended: str | None = None
     """How the run ended by itself, in words."""
     ended_s: float | None = None
-    """When it did, if well."""
+    """Seconds that it ran for, if it ended well, but those in which we kept it at rest."""
 
 
 def watch(
@@ -83,5 +83,6 @@ def watch(
         failure = Failure(stage="run", kind="raised", message=message, seconds=0.0)
     ended = how_ended(folder, seconds)
     groups.discard(folder)
-    ended_s = seconds if code == 0 and not following.asked else None
+    ran_to_its_end = code == 0 and not following.asked
+    ended_s = seconds - following.rested_s if ran_to_its_end else None
     return Watched(recording, digest, following.load, failure, following.gpus, ended, ended_s)

@@ -47,6 +47,20 @@ def test_the_program_is_asked_turn_by_turn(child: psutil.Popen, tmp_path: Path) 
     assert {each.name for each in tmp_path.iterdir()} >= {TURN.format(1), TIMED.format(2)}
 
 
+def test_it_is_known_how_long_it_was_at_rest(tmp_path: Path) -> None:
+    with psutil.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as silent:
+        running = Running(silent, tmp_path, math.inf)
+        assert running.rested_s == 0
+        began = time.monotonic()
+        for _ in range(2):
+            before_s = running.rested_s
+            with running.at_rest():
+                assert silent.status() == psutil.STATUS_STOPPED
+            assert running.rested_s > before_s
+        assert running.rested_s <= time.monotonic() - began
+        silent.kill()
+
+
 def test_nobody_is_waited_for_longer_than_there_is_time(tmp_path: Path) -> None:
     with psutil.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as silent:
         assert Running(silent, tmp_path, time.monotonic()).step_ms() is None

@@ -218,6 +218,29 @@ def test_steps_are_timed_in_turn_with_something_else_before_any_is_traced(
     assert all(each is not None and 0 < each < 1000 for each in told)
 
 
+def test_the_time_in_which_a_run_was_kept_at_rest_is_not_its_own(
+    short: None, tmp_path: Path
+) -> None:
+    ending = "while not Path('over').exists():\n    train(jnp.ones((99, 99)), 0.1)"
+    (tmp_path / "patient.py").write_text(TRAINING + ending)
+    launch = Launch(command=("patient.py",), env=dict(os.environ), folder=tmp_path)
+    rested_s = list[float]()
+
+    def in_turn(running: Running) -> None:
+        with running.at_rest():
+            time.sleep(0.5)
+        (tmp_path / "over").touch()
+        rested_s.append(running.rested_s)
+
+    with ProcessGroups() as groups:
+        within = Within.at_most(60.0)
+        seen = watch(launch, groups, within, lambda text: None, groups.folder(), in_turn)
+    assert rested_s[0] >= 0.5
+    assert seen.ended is not None and seen.ended_s is not None
+    in_all_s = float(seen.ended.split(" after ")[1].split()[0])
+    assert seen.ended_s == pytest.approx(in_all_s - rested_s[0], abs=0.1)
+
+
 def test_traced_steps_are_kept_rather_than_what_a_later_window_without_any_tells() -> None:
     known = recorded("healthy").steps
     assert known is not None
