@@ -1,11 +1,11 @@
 """Keeps what the ward's runner has found: causes that were named first, and how far off gains are.
 
-python -m tests.clinic.ward RESULTS TRUTH COMMIT
+python -m tests.clinic.ward RESULTS TRUTH COMMIT [NAME]
 
 The ward's scripts, in styles that nobody here chose, and its runner `run_ward.py` lie outside of
 this repository. RESULTS is the runner's result of one pass with the default command, TRUTH what
-`truth.py` has measured, COMMIT the one that was examined. An interval counts as one that holds the
-truth only if it is no wider than a factor of 3.
+`truth.py` has measured, COMMIT the one that was examined, NAME that of what is saved. An interval
+counts as one that holds the truth only if it is no wider than a factor of 3.
 """
 
 import json
@@ -61,17 +61,22 @@ def summary(rows: Sequence[dict[str, Any]], truths: dict[str, Any]) -> list[str]
     held = [holds(row["gain_interval"], truth) for row, truth in scored]
     measured = [o for o, (row, _) in zip(off, scored, strict=True) if row["basis"] != "estimated"]
     walls = sorted(row["wall"] for row in rows)
+    healthy = f"healthy scripts and decoys: no finding on {clean} of {len(others)}" + (
+        f", {silent} of them without a verdict" if silent else ""
+    )
+    took = f"seconds: {median(walls):.0f} in the median, {walls[-1]:.0f} at most"
+    if not faults:
+        return [healthy, took]
     return [
         f"faults: the cause first in {first} of {len(faults)}, named in {named}, "
         f"a hint only in {hints}",
-        f"healthy scripts and decoys: no finding on {clean} of {len(others)}"
-        + (f", {silent} of them without a verdict" if silent else ""),
+        healthy,
         f"other findings beside the cause: {sum(len(row['extra']) for row in faults)}",
         f"gains: off by {percent(off)} in the median of {len(off)}, "
         f"those measured by {percent(measured)} of {len(measured)}",
         f"the truth is in an interval no wider than a factor of {WIDEST:g} in {sum(held)} "
         f"of {len(held)}",
-        f"seconds: {median(walls):.0f} in the median, {walls[-1]:.0f} at most",
+        took,
     ]
 
 
@@ -88,7 +93,8 @@ def percent(logarithms: Sequence[float]) -> str:
 
 def main() -> None:
     """Read both, and save a table."""
-    results, truth, commit = sys.argv[1:]
+    results, truth, commit = sys.argv[1:4]
+    name = sys.argv[4] if len(sys.argv) > 4 else "ward"
     rows = json.loads(Path(results).read_text())["rows"]
     truths = json.loads(Path(truth).read_text())["cases"]
     heading = (
@@ -96,9 +102,9 @@ def main() -> None:
         f"{'s':>5s}  other findings"
     )
     lines = [line(row, truths.get(row["case"], {})) for row in rows]
-    sys.argv[1:] = ["RESULTS", "TRUTH", commit]  # their folders are nobody's business
+    sys.argv[1:4] = ["RESULTS", "TRUTH", commit]  # their folders are nobody's business
     table = [heading, *lines, "", *summary(rows, truths)]
-    save("ward", table, {"rows": rows, "commit": commit}, measured=commit)
+    save(name, table, {"rows": rows, "commit": commit}, measured=commit)
 
 
 if __name__ == "__main__":
