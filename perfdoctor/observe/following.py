@@ -96,7 +96,7 @@ class Following:
         self.asked = False
         """Whether it was we who ended the run."""
         self.rested_s = 0.0
-        """How long we kept the run at rest."""
+        """Seconds in which we suspended the run."""
         self._child, self._folder, self._groups, self._say = child, folder, groups, say
         self._until, self._latest = (time.monotonic() + each for each in within_s)
         self._capture_to, self._in_turn = capture_to, in_turn

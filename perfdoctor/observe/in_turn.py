@@ -31,7 +31,7 @@ class Running:
         """`until`: instant of time.monotonic() by which all of it has to be over."""
         self.until = until
         self.rested_s = 0.0
-        """How long it has been at rest."""
+        """Seconds that it has been at rest for, in all."""
         self._child, self._folder, self._turns = child, folder, 0
 
     @contextmanager

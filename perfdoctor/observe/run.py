@@ -34,7 +34,7 @@ class Watched:
     ended: str | None = None
     """How the run ended by itself, in words."""
     ended_s: float | None = None
-    """Seconds that it ran for, if it ended well, but those in which we kept it at rest."""
+    """Seconds that it ran for, if it ended well. Those in which we suspended it don't count."""
 
 
 def watch(

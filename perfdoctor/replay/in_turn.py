@@ -42,9 +42,10 @@ def turns(run: Run, running: Running) -> list[float]:
 
 
 def was_disturbed(found: Sequence[float]) -> bool:
-    """Whether the step took surely longer by itself than in the program, where it is a part of all
-    that a step does: then something slowed the replay, and not the program. In one of 14 checks of
-    the reference loop it took 43 ms for the program's 21, and 19 right after.
+    """Whether the replayed step, by itself, took longer than the program's, which does the same and
+    more: by more than a measurement may be off. Then something slowed the replay and not the
+    program. In one of 14 checks of the reference loop the step took 43 ms by itself and 21 ms in
+    the program, and 19 ms by itself right after that.
     """
     return bool(found) and median(found) > math.log(1 + FAITHFUL)
 

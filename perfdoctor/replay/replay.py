@@ -94,10 +94,14 @@ class Replay:
             self._turned = self._capture
             self._turns = turns_of(partial(self._unchanged().run, conditions), running)
         except WorkerEnded:
-            self.renew()  # it may still answer what nobody asks it any more
+            self._forget_turns()  # the process may still answer what nobody asks it any more
         if was_disturbed(self._turns):
-            self.renew()
-            self._turns = []
+            self._forget_turns()  # it may be the process that was slow
+
+    def _forget_turns(self) -> None:
+        """Go on as if there had been none, in another process."""
+        self.renew()
+        self._turns = []
 
     def _program(self) -> str:
         """Which program of the captured step is run; WorkerEnded if none can be."""
@@ -119,8 +123,7 @@ class Replay:
             raise WorkerEnded(observation.not_measured.get("calls", "no step was saved"))
         program = self._program()
         if self._turned not in (None, self._capture):  # a longer window has shown another step
-            self.renew()
-            self._turns = []
+            self._forget_turns()
         self._say("replaying the step alone")
         by_itself = self._unchanged().run(alone(program), SLICE_S, until)
         self._host = host_of(calls, observation.steps, by_itself, program)

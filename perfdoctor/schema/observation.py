@@ -74,7 +74,8 @@ class Observation(Struct, frozen=True, kw_only=True):
     backend: Backend | None = None
     failure: Failure | None = None
     ended_s: float | None = None
-    """Seconds that the run took, if it ended by itself, but those in which we kept it at rest."""
+    """Seconds that the run took, if it ended by itself; those in which we suspended it don't count.
+    """
     settings: tuple[Setting, ...] | None = None
     compiles: tuple[Compile, ...] | None = None
     compile_cache: CompileCache | None = None

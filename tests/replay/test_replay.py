@@ -111,9 +111,7 @@ class Fast(Beside):
         return 1e-4
 
 
-def test_turns_that_were_disturbed_are_not_told_by(
-    groups: ProcessGroups, trained: Captured
-) -> None:
+def test_disturbed_turns_are_forgotten(groups: ProcessGroups, trained: Captured) -> None:
     with replay_of(groups, trained.folder) as replay:
         replay.in_turn(Fast(psutil.Process(), trained.folder, soon()))
         assert not groups._children  # what slowed its process may be the process
