@@ -16,6 +16,7 @@ from perfdoctor.observe.in_turn import LONGEST_STEP_MS, Running, takes_turns
 from perfdoctor.protocol import TIMED, TURN
 from perfdoctor.schema.calls import StepCalls
 from perfdoctor.schema.recording import Recording
+from tests.awaited import await_status
 from tests.calls import call_of
 
 ANSWERING = """
@@ -55,7 +56,7 @@ def test_it_is_known_how_long_it_was_at_rest(tmp_path: Path) -> None:
         for _ in range(2):
             before_s = running.rested_s
             with running.at_rest():
-                assert silent.status() == psutil.STATUS_STOPPED
+                await_status(silent, psutil.STATUS_STOPPED)
             assert running.rested_s > before_s
         assert running.rested_s <= time.monotonic() - began
         silent.kill()
@@ -80,9 +81,7 @@ def test_an_answer_that_comes_too_late_is_not_waited_for(
 def test_a_program_at_rest_is_suspended_and_goes_on(child: psutil.Popen, tmp_path: Path) -> None:
     running = Running(child, tmp_path, time.monotonic() + 60)
     with pytest.raises(ZeroDivisionError), running.at_rest():
-        until = time.monotonic() + 60
-        while child.status() != psutil.STATUS_STOPPED:
-            assert time.monotonic() < until
+        await_status(child, psutil.STATUS_STOPPED)
         1 / 0  # noqa: B018  # what happens meanwhile leaves no program suspended
     assert running.step_ms() == 7.5
 
