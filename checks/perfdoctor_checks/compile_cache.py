@@ -31,7 +31,8 @@ References
 JAX, "Persistent compilation cache".
 """
 
-from collections import Counter
+from collections import defaultdict
+from itertools import chain
 
 from perfdoctor import (
     Change,
@@ -68,7 +69,6 @@ APPLIED = Change(
     folders=("JAX_COMPILATION_CACHE_DIR",),
     speeds_up="launch",
 )
-"""The same, as a trial makes it: in a folder that is empty before."""
 ALL_KEPT = Fix(
     summary="keep the quickly compiled programs too",
     how="export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0",
@@ -81,7 +81,7 @@ def check(observation: Observation) -> Outcome:
     if not compiles:
         return not_applicable("nothing was compiled that a later launch would compile again")
     cache = observation.compile_cache
-    seconds = sum(each.backend_s for each in compiles)
+    seconds = xla_s(compiles)
     evidence = facts(compiles, cache)
     if cache is not None and cache.folder is not None:
         return with_cache(observation, cache, compiles, evidence)
@@ -94,11 +94,10 @@ def check(observation: Observation) -> Outcome:
     share = min(1.0, seconds / run_s)
     if not matters(seconds, run_s):
         return ok(f"XLA compiles for {seconds:.1f} s, {share:.1%} of the run", *evidence)
-    source = "steps and their time" if observation.ended_s is None else "its start and its end"
-    length = Evidence("the run", round(run_s, 1), "s", source)
+    length = Evidence("the run", round(run_s, 1), "s", "its start and its end, or its steps")
     change = APPLIED if run_s <= TRIED_S else Change(speeds_up="launch")
     fix = Fix(summary=CACHE.summary, how=CACHE.how, change=change)
-    gain = spared(run_s, seconds, seconds / 2, seconds)
+    gain = spared(run_s, seconds, seconds / 2, xla_s(saveable(observation, None)))
     summary = (
         f"XLA compiles for {seconds:.1f} s in each launch, {share:.0%} of a run of {run_s:.0f} s"
     )
@@ -108,20 +107,17 @@ def check(observation: Observation) -> Outcome:
 def here(observation: Observation) -> list[Evidence]:
     """The cache's settings in the environment."""
     names = ("JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS")
-    env = observation.environment
-    return [Evidence(name, env.get(name), "", "environment") for name in names]
+    return [Evidence(name, observation.environment.get(name), "", "environment") for name in names]
 
 
-def saveable(observation: Observation) -> list[Compile]:
-    """The compilations that a cache saves: none of what is compiled again and again."""
+def saveable(observation: Observation, of_a_name: int | None = FEW) -> list[Compile]:
+    """What a cache saves for sure: the step's first compilation, and a few of each other name."""
     step = observation.steps.function if observation.steps else None
-    seen: Counter[str] = Counter()
-    found = []
+    by_name = defaultdict(list)
     for each in needed(observation.compiles):
-        if each.backend_s > 0 and seen[each.function] < (1 if each.function == step else FEW):
-            found.append(each)
-        seen[each.function] += 1
-    return found
+        by_name[each.function].append(each)
+    kept = (all_of[: 1 if name == step else of_a_name] for name, all_of in by_name.items())
+    return [each for each in chain.from_iterable(kept) if each.backend_s > 0]
 
 
 def length_s(observation: Observation) -> float | None:
@@ -132,7 +128,7 @@ def length_s(observation: Observation) -> float | None:
     if steps is None or workload is None or workload.inference.clients:
         return None
     if sum(each.function == steps.function for each in needed(observation.compiles)) > FEW:
-        return None
+        return None  # its steps take longer than the median
     started_s = max(each.at_s for each in saveable(observation))
     return started_s + workload.training.steps * steps.time_ms / 1e3
 
@@ -143,7 +139,7 @@ def trains(observation: Observation) -> bool:
     """
     if observation.target.workload is not None:
         return False
-    return sum(each.backend_s for each in saveable(observation)) >= CACHE_THRESHOLD_S
+    return xla_s(saveable(observation)) >= CACHE_THRESHOLD_S
 
 
 def with_cache(
@@ -151,19 +147,24 @@ def with_cache(
 ) -> Outcome:
     """Whether the cache is allowed to keep what takes time."""
     threshold_s = kept_from_s(observation)
-    short_s = sum(each.backend_s for each in compiles if each.backend_s < threshold_s)
+    short = [each for each in compiles if each.backend_s < threshold_s]
     run_s = length_s(observation)
+    short_s = xla_s(short)
     is_much = short_s >= 2 * LAUNCH_S if run_s is None else matters(short_s, run_s)
     if cache.hits or not is_much:
         return ok(f"the cache is in use: {cache.hits} hits, {cache.misses} written", *evidence)
-    count = sum(each.backend_s < threshold_s for each in compiles)
     summary = (
         f"the cache keeps nothing that compiles in less than {threshold_s:g} s: "
-        f"{count} programs, {short_s:.1f} s in each launch"
+        f"{len(short)} programs, {short_s:.1f} s in each launch"
     )
     name = f"{THRESHOLD} (jax's default: {CACHE_THRESHOLD_S:g})"
     told = Evidence("kept from", threshold_s, "s", name)
     return hint(summary, [*evidence, told], [ALL_KEPT])
+
+
+def xla_s(compiles: list[Compile]) -> float:
+    """Seconds that XLA took for them."""
+    return sum(each.backend_s for each in compiles)
 
 
 def matters(compiling_s: float, run_s: float) -> bool:
@@ -183,9 +184,8 @@ def facts(compiles: list[Compile], cache: CompileCache | None) -> list[Evidence]
     """What XLA took, most for which program, and the cache."""
     source = "jax.monitoring: backend_compile_duration"
     longest = max(compiles, key=lambda each: each.backend_s)
-    seconds = sum(each.backend_s for each in compiles)
     found = [
-        Evidence("XLA", round(seconds, 2), "s", source),
+        Evidence("XLA", round(xla_s(compiles), 2), "s", source),
         Evidence("programs", len(compiles), "", source),
         Evidence(longest.function, round(longest.backend_s, 2), "s", source),
     ]

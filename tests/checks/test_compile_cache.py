@@ -60,6 +60,16 @@ def test_gain_is_at_most_what_xla_takes_of_the_run() -> None:
     assert gain.high == pytest.approx(2.0)
 
 
+def test_small_programs_of_one_name_are_saved_at_most() -> None:
+    seen = replace(compiling(6.0, script=True), ended_s=20.0)
+    assert seen.compiles is not None
+    small = replace(seen.compiles[0], function="multiply", backend_s=0.4)
+    gain = compile_cache.check(replace(seen, compiles=(*seen.compiles, *[small] * 10))).gain
+    assert gain is not None
+    assert gain.speedup == pytest.approx(20 / (20 - 6 - 3 * 0.4))
+    assert gain.high == pytest.approx(20 / (20 - 6 - 10 * 0.4))
+
+
 def test_the_same_compilation_is_nothing_in_a_long_run() -> None:
     assert compile_cache.check(compiling(7.5, steps=100_000)).kind == "ok"
 
