@@ -31,9 +31,6 @@ References
 JAX, "Persistent compilation cache".
 """
 
-from collections import defaultdict
-from itertools import chain
-
 from perfdoctor import (
     Change,
     Compile,
@@ -44,17 +41,23 @@ from perfdoctor import (
     Outcome,
     hint,
     issue,
-    needed,
     not_applicable,
     ok,
     spared,
 )
-from perfdoctor_checks._limits import CACHE_THRESHOLD_S, FEW, LAUNCH_S, LAUNCH_SHARE, TRIED_S
+from perfdoctor_checks._launches import (
+    THRESHOLD,
+    facts,
+    kept_from_s,
+    length_s,
+    matters,
+    saveable,
+    xla_s,
+)
+from perfdoctor_checks._limits import CACHE_THRESHOLD_S, LAUNCH_S, TRIED_S
 
 ID = "compile-cache"
 NEEDS = ("compiles",)
-THRESHOLD = "jax_persistent_cache_min_compile_time_secs"
-"""The setting of the shortest compilation that jax's persistent cache keeps."""
 CACHE = Fix(
     summary="keep compiled programs from one launch to the next",
     how="export JAX_COMPILATION_CACHE_DIR=~/.cache/jax "
@@ -69,6 +72,7 @@ APPLIED = Change(
     folders=("JAX_COMPILATION_CACHE_DIR",),
     speeds_up="launch",
 )
+"""The same, as a trial makes it: in a folder that is empty before."""
 ALL_KEPT = Fix(
     summary="keep the quickly compiled programs too",
     how="export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0",
@@ -94,7 +98,8 @@ def check(observation: Observation) -> Outcome:
     share = min(1.0, seconds / run_s)
     if not matters(seconds, run_s):
         return ok(f"XLA compiles for {seconds:.1f} s, {share:.1%} of the run", *evidence)
-    length = Evidence("the run", round(run_s, 1), "s", "its start and its end, or its steps")
+    source = "steps and their time" if observation.ended_s is None else "its start and its end"
+    length = Evidence("the run", round(run_s, 1), "s", source)
     change = APPLIED if run_s <= TRIED_S else Change(speeds_up="launch")
     fix = Fix(summary=CACHE.summary, how=CACHE.how, change=change)
     gain = spared(run_s, seconds, seconds / 2, xla_s(saveable(observation, None)))
@@ -108,38 +113,6 @@ def here(observation: Observation) -> list[Evidence]:
     """The cache's settings in the environment."""
     names = ("JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS")
     return [Evidence(name, observation.environment.get(name), "", "environment") for name in names]
-
-
-def saveable(observation: Observation, of_a_name: int | None = FEW) -> list[Compile]:
-    """What a cache saves for sure: the step's first compilation, and a few of each other name."""
-    step = observation.steps.function if observation.steps else None
-    by_name = defaultdict(list)
-    for each in needed(observation.compiles):
-        by_name[each.function].append(each)
-    kept = (all_of[: 1 if name == step else of_a_name] for name, all_of in by_name.items())
-    return [each for each in chain.from_iterable(kept) if each.backend_s > 0]
-
-
-def length_s(observation: Observation) -> float | None:
-    """Seconds of the whole run, if it ended by itself or says how many steps it makes."""
-    workload, steps = observation.target.workload, observation.steps
-    if observation.ended_s is not None and (steps is not None or trains(observation)):
-        return observation.ended_s
-    if steps is None or workload is None or workload.inference.clients:
-        return None
-    if sum(each.function == steps.function for each in needed(observation.compiles)) > FEW:
-        return None  # its steps take longer than the median
-    started_s = max(each.at_s for each in saveable(observation))
-    return started_s + workload.training.steps * steps.time_ms / 1e3
-
-
-def trains(observation: Observation) -> bool:
-    """Whether a script that was over before its steps could be seen compiled like one that trains.
-    A workload says itself how many steps it makes, and is to make more.
-    """
-    if observation.target.workload is not None:
-        return False
-    return xla_s(saveable(observation)) >= CACHE_THRESHOLD_S
 
 
 def with_cache(
@@ -160,41 +133,3 @@ def with_cache(
     name = f"{THRESHOLD} (jax's default: {CACHE_THRESHOLD_S:g})"
     told = Evidence("kept from", threshold_s, "s", name)
     return hint(summary, [*evidence, told], [ALL_KEPT])
-
-
-def xla_s(compiles: list[Compile]) -> float:
-    """Seconds that XLA took for them."""
-    return sum(each.backend_s for each in compiles)
-
-
-def matters(compiling_s: float, run_s: float) -> bool:
-    """Whether a cache that saves this compiling makes a launch much shorter."""
-    return compiling_s >= max(LAUNCH_S, LAUNCH_SHARE * run_s)
-
-
-def kept_from_s(observation: Observation) -> float:
-    """Programs that compile more quickly are not written to the cache."""
-    for each in observation.settings or ():
-        if each.name == THRESHOLD and isinstance(each.value, int | float):
-            return float(each.value)
-    return CACHE_THRESHOLD_S
-
-
-def facts(compiles: list[Compile], cache: CompileCache | None) -> list[Evidence]:
-    """What XLA took, most for which program, and the cache."""
-    source = "jax.monitoring: backend_compile_duration"
-    longest = max(compiles, key=lambda each: each.backend_s)
-    found = [
-        Evidence("XLA", round(xla_s(compiles), 2), "s", source),
-        Evidence("programs", len(compiles), "", source),
-        Evidence(longest.function, round(longest.backend_s, 2), "s", source),
-    ]
-    if cache is None:
-        return found
-    folder = "jax_compilation_cache_dir"
-    return [
-        *found,
-        Evidence("cache", cache.folder, "", folder),
-        Evidence("hits", cache.hits, "", "jax.monitoring: cache_hits"),
-        Evidence("written", cache.misses, "", "jax.monitoring: cache_misses"),
-    ]

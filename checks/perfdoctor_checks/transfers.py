@@ -37,31 +37,22 @@ References
 JAX, "Transfer guard": it finds the lines (`jax_transfer_guard="log"`), but not reads on a CPU.
 """
 
-from collections.abc import Sequence
-
-from perfdoctor import (
-    Evidence,
-    Gain,
-    Leaf,
-    Observation,
-    Outcome,
-    Steps,
-    hint,
-    issue,
-    needed,
-    not_measured,
-    ok,
-    on_cpu,
-    sized,
-    spared,
+from perfdoctor import Observation, Outcome, hint, issue, needed, ok, sized
+from perfdoctor_checks._copies import ahead, copies, from_host_again, resting
+from perfdoctor_checks._limits import GOOD_PART, MIB
+from perfdoctor_checks._uploads import (
+    at_rest,
+    before_the_calls,
+    constants,
+    facts,
+    is_held_up,
+    sizes,
+    summary,
+    unseen,
 )
-from perfdoctor_checks._copies import AS_ARGUMENT, ahead, copies, from_host_again, resting
-from perfdoctor_checks._limits import CACHES, GOOD_PART, LEAST_SHARE, MIB
 
 ID = "transfers"
 NEEDS = ("steps",)
-SHOWN = 3
-"""Arguments that are named at most."""
 
 
 def check(observation: Observation) -> Outcome:
@@ -92,94 +83,3 @@ def check(observation: Observation) -> Outcome:
     text = summary(stale, size, fetched=fetched)
     advice = resting(observation, fetched, by_hand=by_hand)
     return issue(text, [*evidence, *sizes(stale)], [advice], gain)
-
-
-def before_the_calls(observation: Observation, steps: Steps, evidence: list[Evidence]) -> Outcome:
-    """Of what is copied while the device idles: a finding where an accelerator waits for it, since
-    the thread that makes the calls copies; a CPU's cores, or another thread, may do it by the way.
-    """
-    text = f"copying to the device takes {steps.upload_ms:.1f} ms a step, while it idles"
-    fixes = [ahead(observation, in_calls=False)]
-    lost_ms = min(steps.upload_ms, steps.exposed_dispatch_ms)
-    if on_cpu(observation) or lost_ms < GOOD_PART * steps.time_ms:
-        return hint(text, evidence, fixes)
-    gain = spared(steps.time_ms, lost_ms, lost_ms / 2, lost_ms)
-    return issue(text, evidence, fixes, gain)
-
-
-def is_held_up(observation: Observation, steps: Steps) -> bool:
-    """Whether a device of its own idles while calls are made, in which new data are copied."""
-    idle_ms = min(steps.idle_ms, steps.exposed_dispatch_ms)
-    return not on_cpu(observation) and idle_ms >= LEAST_SHARE * steps.time_ms
-
-
-def unseen(observation: Observation, steps: Steps, evidence: list[Evidence]) -> Outcome:
-    """The outcome where nobody saw the calls: the trace still tells what copying takes."""
-    if steps.uploads < 1 or steps.upload_ms < LEAST_SHARE * steps.time_ms:
-        text = f"{steps.uploads:.2g} host arrays a step, {steps.upload_ms:.2f} ms"
-        return constants(observation, evidence) or ok(text, *evidence)
-    why = observation.not_measured.get("calls", "the calls of a step were not seen")
-    return not_measured(f"{why}, so it is not known which of its host arrays are no new data")
-
-
-def summary(stale: Sequence[Leaf], size: int, *, fetched: bool) -> str:
-    """What travels, and how large it is."""
-    names = ", ".join(leaf.argument for leaf in stale[:SHOWN])
-    names += ", …" if len(stale) > SHOWN else ""
-    if fetched:
-        return (
-            f"the state comes from the host in each step: {sized(size)} in {len(stale)} "
-            f"arrays ({names}); to fetch it, the host waits for the step"
-        )
-    return f"{sized(size)} that are no new data come from the host in each step: {names}"
-
-
-def sizes(stale: Sequence[Leaf]) -> list[Evidence]:
-    """The largest of them."""
-    return [
-        Evidence(
-            leaf.argument,
-            round(leaf.bytes / MIB, 2),
-            "MiB",
-            f"{leaf.role} {leaf.dtype}{list(leaf.shape)} among the arguments of a call",
-        )
-        for leaf in stale[:SHOWN]
-    ]
-
-
-def at_rest(steps: Steps, share: float, *, fetched: bool) -> Gain:
-    """The gain without the copying, and without the waiting for what is fetched, while the device
-    idles: half of it at least; at most, without all that the main thread does besides, which
-    handles the arrays.
-
-    `share`: of the bytes that are copied, those that need not be.
-    """
-    copying_ms = max(0.0, steps.upload_ms) * share
-    waiting_ms = max(0.0, steps.exposed_wait_ms) if fetched else 0.0
-    handling_ms = max(0.0, steps.exposed_other_ms) if fetched else 0.0
-    lost_ms = min(steps.idle_ms, copying_ms + waiting_ms)
-    most_ms = max(copying_ms, min(steps.idle_ms, copying_ms + waiting_ms + handling_ms))
-    return spared(steps.time_ms, lost_ms, lost_ms / 2, most_ms)
-
-
-def constants(observation: Observation, evidence: list[Evidence]) -> Outcome | None:
-    """Large arrays that are part of the program's text."""
-    program = observation.program
-    if program is None or program.constant_bytes <= CACHES:
-        return None
-    size = round(program.constant_bytes / MIB, 1)
-    text = f"{size:.0f} MiB of constants are part of the program: they cost compile time and memory"
-    constant = Evidence("constants", size, "MiB", "StableHLO")
-    return hint(text, [*evidence, constant], [AS_ARGUMENT])
-
-
-def facts(steps: Steps) -> list[Evidence]:
-    """What is handed over, and what that takes, if it was traced."""
-    if not steps.is_traced:
-        return []
-    wait_ms = steps.exposed_wait_ms
-    return [
-        Evidence("host arrays", round(steps.uploads, 1), "a step", "trace"),
-        Evidence("copying", steps.upload_ms, "ms/step", "trace"),
-        Evidence("waiting, device idle", wait_ms, "ms/step", "trace"),
-    ]

@@ -3,13 +3,14 @@
 import ast
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 
 import perfdoctor_checks
 
 FOLDER = Path(perfdoctor_checks.__path__[0])
 LIMITS = FOLDER / "_limits.py"
 OURS = "# ---- ours ----"
-MOST_OF_OURS, LONGEST = 25, 200
+MOST_OF_OURS, LONGEST, USUAL = 25, 200, 90
 WORDS = {"SHOWN", "LENGTH", "QUANTILE", "SCALES", "PACKED", "FIRST_DRIVER", "RARELY"}
 """Constants of a module that say how a thing is written or told, and decide nothing."""
 PLAIN = (-1, 0, 1, 2)
@@ -55,6 +56,7 @@ def test_no_check_compares_with_a_number_of_its_own() -> None:
 def test_no_check_is_long() -> None:
     lengths = {file.name: len(file.read_text().splitlines()) for file in FOLDER.glob("*.py")}
     assert {name: count for name, count in lengths.items() if count > LONGEST} == {}
+    assert median(count for name, count in lengths.items() if not name.startswith("_")) <= USUAL
 
 
 def test_ours_are_few_and_each_says_what_it_is() -> None:
