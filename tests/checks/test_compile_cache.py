@@ -7,6 +7,7 @@ from perfdoctor.schema.fix import Change
 from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.run import Compile, CompileCache, Setting
 from perfdoctor_checks import compile_cache
+from perfdoctor_checks._launches import THRESHOLD
 from tests.checks.soundness import assert_sound
 from tests.recorded import recorded
 
@@ -100,7 +101,7 @@ def test_a_cache_that_leaves_out_what_takes_time_is_told_of_its_threshold() -> N
     outcome = compile_cache.check(seen)
     assert outcome.kind == "hint" and "less than 1 s: 10 programs, 7.0 s" in outcome.summary
     assert_sound(outcome, seen)
-    threshold = Setting(name=compile_cache.THRESHOLD, value=0, origin="environment")
+    threshold = Setting(name=THRESHOLD, value=0, origin="environment")
     assert compile_cache.check(replace(seen, settings=(threshold,))).kind == "ok"
 
 

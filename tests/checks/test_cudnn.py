@@ -10,6 +10,7 @@ from perfdoctor.schema.program import Argument, Executable, Layer
 from perfdoctor.schema.surroundings import Backend, Device, Gpu, GpuLibrary
 from perfdoctor_checks import cudnn
 from perfdoctor_checks._cuda import extra
+from perfdoctor_checks._cudnn import FUSED
 from perfdoctor_checks._gpu_libraries import version
 from tests.checks.soundness import assert_sound
 from tests.recorded import recorded
@@ -186,7 +187,7 @@ def test_attention_in_half_precision_is_to_be_fused() -> None:
     seen = computing(SCORES, MIXING, calls={})
     outcome = cudnn.check(seen)
     assert_sound(outcome, seen)
-    assert outcome.fixes[0].how == cudnn.FUSED
+    assert outcome.fixes[0].how == FUSED
     assert cudnn.check(computing(SCORES, MIXING, calls={"__cudnn$fmhaSoftmax": 1})).kind == "ok"
 
 

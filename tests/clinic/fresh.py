@@ -2,8 +2,8 @@
 
 python -m tests.clinic.fresh ROUND [NAME …]
 
-ROUND is `first` to `twelfth`, a folder of `fresh`: scripts that were examined once are known, and
-the next are to be written by somebody else. Their authors knew the ids of the checks, and
+ROUND is `first` to `thirteenth`, a folder of `fresh`: scripts that were examined once are known,
+and the next are to be written by somebody else. Their authors knew the ids of the checks, and
 neither perfdoctor's code nor the scripts on which it was tried. `cases.json` there has the lines by
 which each fault differs from its healthy script, the environment, and which id is to come first;
 `truth.json`, if it is there, what faults cost when their author tried them, in one short run each.
@@ -41,6 +41,7 @@ KEPT_AS = {
     "tenth": "fresh_tenth",
     "eleventh": "fresh_eleventh",
     "twelfth": "fresh_twelfth",
+    "thirteenth": "fresh_thirteenth",
 }
 """The names of their results."""
 ENDED = re.compile(r"^done (\d+) steps in ([0-9.eE+-]+) s$", re.MULTILINE)

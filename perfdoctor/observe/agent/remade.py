@@ -36,14 +36,19 @@ def with_remade(calls: list[Call], probed: Sequence[Probed], prober: Prober) -> 
         looks = prober.results.get(number, ())
         free = [(number, index) not in reused for index in range(len(looks))]
         for place, call in enumerate(found):
-            if any(free) and any(map(is_new, call.leaves)):
+            if any(free) and any(map(is_made_anew, call.leaves)):
                 found[place] = matched(call, maker, looks, free)
     return found
 
 
-def is_new(leaf: Leaf) -> bool:
-    """Whether it is an array that no call is known to have returned."""
-    return leaf.role == "new" and leaf.kind in ("device", "host")
+def is_made_anew(leaf: Leaf) -> bool:
+    """Whether it is an array that no call is known to have returned: new, or given away in each
+    call, and there again in the next; a large one, of which little was changed, looks the same.
+    """
+    is_given_away = (
+        leaf.role == "constant" and leaf.donated and (leaf.remade or leaf.kind == "host")
+    )
+    return (leaf.role == "new" or is_given_away) and leaf.kind in ("device", "host")
 
 
 def matched(call: Call, maker: int, looks: Sequence[Look], free: Sequence[bool]) -> Call:
@@ -61,7 +66,7 @@ def remade_in(run: Sequence[Leaf]) -> list[int]:
     beside the predictions; and several that have one length in common are a batch.
     """
     roots = Counter(root_of(leaf) for leaf in run)
-    found = [n for n, each in enumerate(run) if each.role == "new" and roots[root_of(each)] > 1]
+    found = [n for n, each in enumerate(run) if is_made_anew(each) and roots[root_of(each)] > 1]
     is_batch = len(found) > 1 and len({run[n].shape[:1] for n in found}) == 1
     return [] if is_batch else found
 
@@ -101,7 +106,7 @@ def length_of(
     count = 0
     for leaf, look, is_free in zip(leaves, looks[index:], free[index:], strict=False):
         is_known = leaf.role == "state" and leaf.source == (maker, index + count)
-        is_anew = is_new(leaf) and is_free and (leaf.shape, leaf.dtype) == look
+        is_anew = is_made_anew(leaf) and is_free and (leaf.shape, leaf.dtype) == look
         if not is_known and not is_anew:
             break
         count += 1

@@ -1,6 +1,7 @@
 """Where the time of steps went: each moment to what the host did, and whether the device idled."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -163,6 +164,16 @@ def code_of(timeline: Timeline, function: str, recording: Recording, count: int)
         # the function is one operation of many
         return Code(own, seen=recording.stacks, gets_batches=gets_batches)
     instants, numbers = instants_and_numbers(recording)
-    during = np.unique(numbers[contains(calls, instants)])
-    leading = [*recording.calls.get(function, []), *(recording.stacks[n] for n in during)]
+    during = [recording.stacks[n] for n in numbers[contains(calls, instants)]]
+    leading = [*recording.calls.get(function, []), *often_seen(during, Code(own))]
     return Code(own, leading, gets_batches=gets_batches)
+
+
+def often_seen(stacks: Sequence[Sequence[Frame]], code: Code) -> list[Sequence[Frame]]:
+    """Those whose lines of the user's code were seen more than half as often as those seen most: a
+    single one may have been sampled as the call ended, in the line after it.
+    """
+    lines = [tuple(frame for frame in stack if code.is_own(frame[0])) for stack in stacks]
+    counts = Counter(filter(None, lines))
+    most = max(counts.values(), default=0)
+    return [stack for stack, own in zip(stacks, lines, strict=True) if 2 * counts[own] > most]

@@ -135,3 +135,24 @@ def test_a_large_array_that_stays_is_a_constant_that_nobody_makes() -> None:
 
     found = leaves(program, STEPS)["table"]
     assert (found.role, found.remade) == ("constant", False)
+
+
+@pytest.mark.parametrize("put", [jnp.array, np.asarray])
+@pytest.mark.parametrize("donate", [(), (0,)])
+def test_a_large_array_of_which_little_is_changed_is_a_state_if_it_is_given_away(
+    put: Callable[[Any], Any], donate: tuple[int, ...]
+) -> None:
+    def program(made: Any) -> Any:
+        step = made.jit(
+            lambda p, x: {"b": p["b"] + x.sum(), "table": p["table"]}, donate_argnums=donate
+        )
+        p, random = {"b": jnp.zeros(4), "table": jnp.ones((2**17, 4))}, np.random.default_rng(0)
+        while True:
+            p = step(p, batch(random))
+            table = np.array(p["table"])
+            table[7, 1] += 1
+            p["table"] = put(table)
+            yield
+
+    table = leaves(program, STEPS)["p['table']"]
+    assert (table.role, table.source) == (("state", (0, 1)) if donate else ("constant", None))

@@ -565,6 +565,15 @@ def test_where_the_step_compiled_shows_the_way_to_it_too() -> None:
     assert found.way == {(TRAIN[0], TRAIN[2]): {TRAIN[1]}}
 
 
+def test_a_line_that_was_sampled_as_the_call_ended_is_not_on_the_way() -> None:
+    after = (TRAIN[0], TRAIN[1] + 2, TRAIN[2])
+    run = recording()
+    run.stacks = [[TRAIN], [after]]
+    run.samples = [(round((10 * n + 0.5) * MS), int(n == 7)) for n in range(COUNT)]
+    found = code_of(timeline(DISPATCHES, every_step(1, 4)), "step", run, COUNT)
+    assert found.way == {(TRAIN[0], TRAIN[2]): {TRAIN[1]}}
+
+
 def test_the_window_is_placed_in_the_run() -> None:
     run = recording()
     run.start_ns = -2_000 * MS
