@@ -148,7 +148,7 @@ class Step:
             return leaf.number
         value = self._value(leaf, aval)
         if leaf.kind == "host" and self._stays_on_host(leaf):
-            return value if leaf.offset_bytes is None else lying(value, leaf.offset_bytes)
+            return value if leaf.offset_bytes is None else lying(value, leaf)
         return jax.block_until_ready(self._placed(leaf, value))
 
     def _stays_on_host(self, leaf: SavedLeaf) -> bool:
@@ -214,11 +214,15 @@ def later(leaf: SavedLeaf) -> list[SavedLeaf]:
     return [leaf, *(msgspec.structs.replace(leaf, file=file) for file in leaf.later)]
 
 
-def lying(value: Any, offset_bytes: int) -> Any:
-    """The array at an address that is so much beyond a multiple of `ALIGNED`."""
+def lying(value: Any, leaf: SavedLeaf) -> Any:
+    """The array as it lies in the program's memory: as far beyond a multiple of `ALIGNED`, and with
+    its axes in that order.
+    """
     memory = np.empty(value.nbytes + 2 * ALIGNED, np.uint8)
-    begin = (offset_bytes - memory.__array_interface__["data"][0]) % ALIGNED
-    found = memory[begin : begin + value.nbytes].view(value.dtype).reshape(value.shape)
+    begin = ((leaf.offset_bytes or 0) - memory.__array_interface__["data"][0]) % ALIGNED
+    axes = leaf.axes if len(leaf.axes) == value.ndim else tuple(range(value.ndim))
+    rows = memory[begin : begin + value.nbytes].view(value.dtype)
+    found = rows.reshape([value.shape[axis] for axis in axes]).transpose(np.argsort(axes))
     found[...] = value
     return found
 

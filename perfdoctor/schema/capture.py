@@ -81,6 +81,9 @@ class SavedLeaf(Struct, frozen=True, kw_only=True):
     offset_bytes: int | None = None
     """Of an array of NumPy's: by how much its address lies beyond a multiple of `ALIGNED`; None:
     not told."""
+    axes: tuple[int, ...] = ()
+    """And its axes, from that whose neighbours lie furthest apart in memory; none: in their order.
+    To copy a transposed array takes several times as long."""
 
 
 class SavedCall(Struct, frozen=True, kw_only=True):

@@ -71,7 +71,8 @@ def gain_of(
 
     `pairs`: for each pair, the log ratios of throughput, changed over unchanged, slice by slice.
     A pair is one estimate; beside the noise of its slices it carries that of its launch.
-    `emulation_error`: see `blurred`. A gain that is not of the program itself carries `unlike` too.
+    `emulation_error`: see `blurred`; the interval of a gain that is not of the program itself is
+    wider by what `with_unlike` tells, too.
     """
     estimates = [trimmed_mean(slices) for slices in pairs]
     count = len(estimates)
@@ -79,16 +80,12 @@ def gain_of(
     within = sum((quantile(df) * error) ** 2 for _, error, df in estimates)
     launch_sd, launch_df = between_launches(estimates)
     between = count * (quantile(launch_df) * launch_sd) ** 2
-    half = math.sqrt(within + between) / count
+    half, gain = math.sqrt(within + between) / count, math.exp(log_ratio)
+    low, high = blurred(gain, emulation_error)
+    down, up = math.log(gain / low) + half, math.log(high / gain) + half
     if basis != "measured":
-        half = math.hypot(half, unlike(math.exp(log_ratio)))
-    low, high = blurred(math.exp(log_ratio), emulation_error)
-    return Gain(
-        speedup=math.exp(log_ratio),
-        low=low * math.exp(-half),
-        high=high * math.exp(half),
-        basis=basis,
-    )
+        down, up = with_unlike(gain, down, up)
+    return Gain(speedup=gain, low=gain * math.exp(-down), high=gain * math.exp(up), basis=basis)
 
 
 def between_launches(estimates: Sequence[tuple[float, float, int]]) -> tuple[float, float]:
@@ -130,12 +127,18 @@ def blurred(gain: float, emulation_error: float | None) -> tuple[float, float]:
     return min(gain, *gains), max(gain, *gains)
 
 
-def unlike(gain: float, at_most: float = UNLIKE) -> float:
-    """By how much, as a logarithm, a gain on a replayed step differs from that of the program since
-    the steps that are left are not alike. The more a fix leaves, the more of that is in the step
-    before, too, and in their ratio it is none. `at_most`: where it leaves next to nothing.
+def with_unlike(
+    gain: float, down: float, up: float, at_most: float = UNLIKE
+) -> tuple[float, float]:
+    """How far down and up an interval of a gain on a replayed step reaches, as logarithms, with
+    what the program's gain differs by since the steps that are left are not alike. The more a fix
+    leaves, the more of that is in the step before, too, and in their ratio it is none.
+
+    `down`, `up`: how far it reaches without that, which has nothing to do with it; `at_most`: what
+    there is of it where a fix leaves next to nothing.
     """
-    return at_most * max(0.0, 1 - 1 / gain)
+    more = at_most * max(0.0, 1 - 1 / gain)
+    return math.hypot(down, more), math.hypot(up, more)
 
 
 def between_both(least: Gain, most: Gain) -> Gain:

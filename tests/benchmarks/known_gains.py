@@ -23,7 +23,7 @@ from random import Random
 from statistics import median
 from typing import NamedTuple
 
-from perfdoctor.trials.statistics import UNLIKE, unlike
+from perfdoctor.trials.statistics import UNLIKE, with_unlike
 from tests.saved import save
 
 KNOWN = Path(__file__).parent / "results" / "known_gains.jsonl"
@@ -51,10 +51,9 @@ class Known(NamedTuple):
         return math.log(self.gain / self.truth)
 
     def halves(self, at_most: float) -> tuple[float, float]:
-        """By how far its interval reaches down and up then, as logarithms; see `unlike`."""
-        more = unlike(self.gain, at_most)
+        """By how far its interval reaches down and up then, as logarithms; see `with_unlike`."""
         down, up = math.log(self.gain / self.low), math.log(self.high / self.gain)
-        return math.hypot(down, more), math.hypot(up, more)
+        return with_unlike(self.gain, down, up, at_most)
 
     def holds(self, at_most: float) -> bool:
         """Whether the truth is in it then."""

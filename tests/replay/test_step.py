@@ -1,5 +1,6 @@
 """A captured step computes what the program's own calls do, step after step."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from msgspec import structs
 
 from perfdoctor.observe.agent import values
-from perfdoctor.observe.agent.arrays import offset_bytes
+from perfdoctor.observe.agent.arrays import axes_of, offset_bytes
 from perfdoctor.replay.__main__ import compiled_anew
 from perfdoctor.replay.step import Step, lying, made, raw_values, taker
 from perfdoctor.schema.capture import ALIGNED, Capture, Conditions, SavedLeaf
@@ -178,14 +179,43 @@ def test_values_without_room_are_made(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("offset", [0, 16, 32, 48])
+@pytest.mark.parametrize("axes", [(), (1, 0)])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "bool"])
-def test_an_array_of_the_host_lies_as_it_did_in_the_program(offset: int, dtype: str) -> None:
+def test_an_array_of_the_host_lies_as_it_did_in_the_program(
+    offset: int, axes: tuple[int, ...], dtype: str
+) -> None:
     """One that begins at a multiple of 64 bytes is handed over without a copy."""
     value = np.resize([0, 1, 1], (6, 5)).astype(jax.numpy.dtype(dtype))
-    found = lying(value, offset)
-    assert offset_bytes(found) == offset
+    leaf = a_leaf(dtype, 6, 5, offset_bytes=offset, axes=axes)
+    found = lying(value, leaf)
+    assert (offset_bytes(found), axes_of(found)) == (offset, axes)
     np.testing.assert_array_equal(found, value)
-    assert lying(value[:0], offset).shape == (0, 5)
+    assert lying(value[:0], leaf).shape == (0, 5)
+    assert lying(np.stack([value, value]), leaf).shape == (2, 6, 5)  # a larger batch
+
+
+def test_in_which_order_the_axes_of_an_array_lie_is_told() -> None:
+    value = np.zeros((2, 3, 4))
+    assert axes_of(value) == axes_of(value[:, ::2]) == axes_of(jax.numpy.zeros((3, 2)).T) == ()
+    assert axes_of(value.T) == (2, 1, 0)
+    assert axes_of(value.transpose(1, 0, 2)) == (1, 0, 2)
+    assert axes_of(np.float32(1.0)) == axes_of(1.0) == ()
+
+
+def test_a_transposed_array_of_the_host_is_one_in_the_replay(tmp_path: Path) -> None:
+    def program(jit: Any) -> Iterator[None]:
+        step = jit(lambda state, table, x: state + table[3] @ x)
+        table = np.arange(35, dtype=np.float32).reshape(5, 7).T
+        state, random = jax.numpy.zeros(()), np.random.default_rng(0)
+        while True:
+            state = step(state, table, random.random(5, np.float32))
+            yield
+
+    found = captured(program, tmp_path)
+    step = Step(found.folder, found.capture, Conditions())
+    tables = [each for each in next(step.calls[0].batches) if each.shape == (7, 5)]
+    assert [axes_of(each) for each in tables] == [(1, 0)]
+    np.testing.assert_array_equal(tables[0], np.arange(35, dtype=np.float32).reshape(5, 7).T)
 
 
 def test_where_an_array_of_the_host_lies_is_saved(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from perfdoctor.trials.statistics import (
     last_look,
     quantile,
     trimmed_mean,
-    unlike,
+    with_unlike,
 )
 from tests.benchmarks.interval_coverage import pairs_of_a_trial
 
@@ -242,14 +242,24 @@ def test_a_gain_that_is_not_of_the_program_is_less_certain_the_more_is_taken_awa
 ) -> None:
     own, replayed = gain_of(seen), gain_of(seen, "replayed")
     assert replayed.speedup == own.speedup
-    half = math.hypot(log_width(own) / 2, unlike(own.speedup))
+    more = UNLIKE * max(0.0, 1 - 1 / own.speedup)
+    assert log_width(replayed) / 2 == pytest.approx(math.hypot(log_width(own) / 2, more))
+
+
+@given(pairs)
+def test_the_error_of_the_replay_and_what_is_unlike_have_nothing_to_do_with_each_other(
+    seen: list[list[float]],
+) -> None:
+    own, replayed = gain_of(seen), gain_of(seen, "replayed", None)
+    more = UNLIKE * max(0.0, 1 - 1 / own.speedup)
+    half = math.hypot(log_width(own) / 2 + math.log(1 + FAITHFUL), more)
     assert log_width(replayed) / 2 == pytest.approx(half)
 
 
 def test_what_takes_nothing_away_leaves_nothing_unlike() -> None:
-    assert unlike(1.0) == unlike(0.5) == 0
-    assert unlike(2.0) == pytest.approx(UNLIKE / 2)
-    assert unlike(1e9) == pytest.approx(UNLIKE)
+    assert with_unlike(1.0, 0.1, 0.2) == with_unlike(0.5, 0.1, 0.2) == (0.1, 0.2)
+    assert with_unlike(2.0, 0.0, 0.0) == pytest.approx((UNLIKE / 2, UNLIKE / 2))
+    assert with_unlike(1e9, 0.0, 0.0) == pytest.approx((UNLIKE, UNLIKE))
 
 
 def test_a_gain_of_two_ways_reaches_from_one_to_the_other() -> None:

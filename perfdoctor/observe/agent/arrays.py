@@ -47,6 +47,15 @@ def offset_bytes(value: Any) -> int | None:
     return None if begin is None else begin % ALIGNED
 
 
+def axes_of(value: Any) -> tuple[int, ...]:
+    """The axes of an array of NumPy's, from that whose neighbours lie furthest apart in memory;
+    none where that is their order, and for all others.
+    """
+    strides = getattr(value, "strides", None) or ()
+    axes = tuple(sorted(range(len(strides)), key=lambda axis: -abs(strides[axis])))
+    return axes if axes != tuple(range(len(strides))) else ()
+
+
 def contents(leaf: Any) -> int:
     """A checksum of some values of a host array, which may be filled anew; 0 for all others."""
     numpy = sys.modules.get("numpy")

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from perfdoctor.injection.calls import OWN_FILES
 from perfdoctor.observe.agent.arrays import (
     as_array,
+    axes_of,
     bounds_of,
     copied,
     lies_in_host_memory,
@@ -94,7 +95,7 @@ class SavedValues:
         saved = replace(saved, shape=tuple(value.shape), dtype=str(value.dtype), split=split)
         if leaf.source is not None and leaf.source[0] < place:
             return saved  # what an earlier call of this very step returns
-        saved = replace(saved, offset_bytes=offset_bytes(value))
+        saved = replace(saved, offset_bytes=offset_bytes(value), axes=axes_of(value))
         return self._with_values(saved, value, leaf.argument)
 
     def _with_values(self, saved: SavedLeaf, value: Any, argument: str) -> SavedLeaf:
