@@ -4,9 +4,8 @@ import re
 
 from perfdoctor import Change, Fix, Observation, on_cpu, set_variables
 from perfdoctor_checks._limits import GENEROUS, MIB, SEVERAL, SLIGHT
+from perfdoctor_checks._reasons import Reason
 
-Reason = tuple[str, Fix]
-"""Why buffers are not reused, and what to do."""
 MALLOC = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_")
 """Environment variables by which glibc's malloc is told when to give memory back to the kernel."""
 TUNABLE = re.compile(r"glibc\.malloc\.(mmap_threshold|trim_threshold|top_pad|mmap_max)=")

@@ -5,9 +5,7 @@ from collections.abc import Sequence
 
 from perfdoctor import Change, Fix, Observation, Restless
 from perfdoctor_checks._limits import FEW, LIMIT_OF_WORKERS
-
-Reason = tuple[str, Fix]
-"""Why there are too many threads, or too few, and what to do."""
+from perfdoctor_checks._reasons import Reason
 
 
 def workers(observation: Observation) -> list[Reason]:

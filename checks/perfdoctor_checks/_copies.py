@@ -4,7 +4,7 @@ from msgspec import structs
 
 from perfdoctor import Change, Fix, Leaf, Observation, StepCalls, Steps
 from perfdoctor_checks._limits import LEAST_SHARE, MOSTLY
-from perfdoctor_checks._operations import staged
+from perfdoctor_checks._operations import STAGED
 
 AHEAD = Fix(
     summary="copy new data a step ahead, and what is no new data once",
@@ -30,7 +30,9 @@ def put_back(steps: Steps, calls: StepCalls) -> list[Leaf]:
     host: it waits for the results, or copies. What is rather made by operations there is none.
     """
     found = [leaf for leaf in on_device(calls) if leaf.remade and leaf.role == "state"]
-    operations = steps.dispatches - len(calls.calls) - staged(steps)
+    probed = {call.function for call in calls.calls}  # a function of the user's may have that name
+    copied = 0.0 if STAGED in probed else steps.calls.get(STAGED, 0.0)
+    operations = steps.dispatches - len(calls.calls) - copied
     by_operations = operations >= len(found)
     on_host = steps.synchronized >= MOSTLY or copies(steps)
     return found if on_host and not by_operations else []

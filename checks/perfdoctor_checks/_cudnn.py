@@ -6,6 +6,7 @@ from perfdoctor import Backend, Evidence, Fix, Layer, Observation, needed, place
 from perfdoctor_checks._cuda import PLUGIN, extra
 from perfdoctor_checks._gpu_libraries import version
 from perfdoctor_checks._limits import LEAST_SHARE
+from perfdoctor_checks._reasons import Reason
 
 HALF = ("bf16", "f16")
 """Types for which cuDNN has a fused attention."""
@@ -13,7 +14,7 @@ FUSED = 'jax.nn.dot_product_attention(q, k, v, implementation="cudnn")'
 """The call of cuDNN's fused attention, to be pasted."""
 
 
-def mismatch(observation: Observation) -> list[tuple[str, Fix]]:
+def mismatch(observation: Observation) -> list[Reason]:
     """A plugin that was made for another jaxlib."""
     packages = observation.libraries.packages if observation.libraries else {}
     jaxlib = packages.get("jaxlib")
@@ -27,7 +28,7 @@ def mismatch(observation: Observation) -> list[tuple[str, Fix]]:
     ]
 
 
-def passed_over(observation: Observation) -> list[tuple[str, Fix]]:
+def passed_over(observation: Observation) -> list[Reason]:
     """Convolutions and attention for which the step does not call cuDNN."""
     program, executable = observation.program, observation.executable
     if program is None or executable is None:

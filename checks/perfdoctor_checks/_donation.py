@@ -3,8 +3,8 @@
 import re
 
 from perfdoctor import Argument, Change, Fix, Leaf, Observation, Program, bytes_of
-from perfdoctor_checks._allocators import Reason
 from perfdoctor_checks._limits import FEWEST_OPERATIONS, MIB
+from perfdoctor_checks._reasons import Reason
 
 SHAPE = re.compile(r"\b([a-z]+\d+)\[([\d,]*)\]")  # f32[8,64]
 UNUSABLE = "donated buffers were not usable"  # a warning of jax

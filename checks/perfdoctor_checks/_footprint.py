@@ -3,13 +3,7 @@
 from perfdoctor import Evidence, Fix, LiveArrays, Memory, Observation
 from perfdoctor_checks._growth import grown, room, step_s
 from perfdoctor_checks._limits import GIB, MIB, MINUTE_S, SLIGHT
-
-Reason = tuple[str, Fix]
-
-
-def joined(reasons: list[Reason]) -> str:
-    """One sentence."""
-    return "; ".join(text for text, _ in reasons)
+from perfdoctor_checks._reasons import Reason
 
 
 def leak(

@@ -28,7 +28,7 @@ def length_s(observation: Observation) -> float | None:
     if steps is None or workload is None or workload.inference.clients:
         return None
     if sum(each.function == steps.function for each in needed(observation.compiles)) > FEW:
-        return None  # its steps take longer than the median
+        return None  # those of its steps that compile are not in the median
     started_s = max(each.at_s for each in saveable(observation))
     return started_s + workload.training.steps * steps.time_ms / 1e3
 

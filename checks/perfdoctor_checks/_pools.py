@@ -3,8 +3,8 @@
 import math
 
 from perfdoctor import Change, Evidence, Fix, Observation, Threads, on_cpu, set_variables
-from perfdoctor_checks._beside import Reason
 from perfdoctor_checks._limits import FORCED_SWITCHES, SEVERAL
+from perfdoctor_checks._reasons import Reason
 
 POOL = "tf_XLAEigen"
 """The name of the threads of XLA's pool on the CPU."""

@@ -3,9 +3,10 @@
 from perfdoctor import Change, Fix, Memory, Observation, place
 from perfdoctor_checks._growth import room
 from perfdoctor_checks._limits import GIB, LEAST_SHARE
+from perfdoctor_checks._reasons import Reason
 
 
-def recomputed(observation: Observation, memory: Memory) -> list[tuple[str, Fix]]:
+def recomputed(observation: Observation, memory: Memory) -> list[Reason]:
     """What `jax.checkpoint` has the step compute again, though more memory is left than it takes.
     What that costs is measured without it, and so is that it fits: nothing is said without.
     """

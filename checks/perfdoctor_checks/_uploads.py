@@ -59,7 +59,7 @@ def summary(stale: Sequence[Leaf], size: int, *, fetched: bool) -> str:
     if fetched:
         return (
             f"the state comes from the host in each step: {sized(size)} in {len(stale)} "
-            f"arrays ({names}); to fetch it, the host waits for the step"
+            f"array{'s' * (len(stale) != 1)} ({names}); to fetch it, the host waits for the step"
         )
     return f"{sized(size)} that are no new data come from the host in each step: {names}"
 

@@ -34,6 +34,7 @@ Deeplearning4j, "Performance debugging", step 12. proc_pid_schedstat(5); NVML.
 from perfdoctor import Observation, Outcome, hint, issue, needed, ok
 from perfdoctor_checks._beside import programs
 from perfdoctor_checks._limits import SLIGHT
+from perfdoctor_checks._reasons import hint_of
 from perfdoctor_checks._rivals import facts, fix, gain, rivals_cores, summary
 
 ID = "competing-processes"
@@ -49,7 +50,7 @@ def check(observation: Observation) -> Outcome:
         return issue(summary(load, cores), evidence, [fix(load)], gain(load, cores))
     own = programs(observation)
     if own:
-        return hint("; ".join(text for text, _ in own), evidence, [fix for _, fix in own])
+        return hint_of(own, evidence)
     rivals = [each for gpu in observation.gpus for each in gpu.processes]
     on_gpu = observation.backend is not None and observation.backend.platform in ("gpu", "cuda")
     if rivals and on_gpu:

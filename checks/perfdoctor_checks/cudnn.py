@@ -31,6 +31,7 @@ from perfdoctor import Fix, Observation, Outcome, hint, issue, not_applicable, n
 from perfdoctor_checks._cuda import extra
 from perfdoctor_checks._cudnn import facts, mismatch, passed_over
 from perfdoctor_checks._gpu_libraries import broken, unknown
+from perfdoctor_checks._reasons import hint_of
 
 ID = "cudnn"
 NEEDS = ()
@@ -60,5 +61,5 @@ def check(observation: Observation) -> Outcome:
         return hint("; ".join(silent), evidence)
     found = mismatch(observation) + passed_over(observation)
     if found:
-        return hint("; ".join(text for text, _ in found), evidence, [fix for _, fix in found])
+        return hint_of(found, evidence)
     return ok(f"{len(backend.libraries)} CUDA libraries loaded, none too old", *evidence)

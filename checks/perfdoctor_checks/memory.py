@@ -30,10 +30,11 @@ Deeplearning4j, "Performance debugging", memory: heap and off-heap. JAX, "Device
 "GPU memory allocation".
 """
 
-from perfdoctor import Evidence, Observation, Outcome, hint, issue, needed, ok
-from perfdoctor_checks._footprint import facts, joined, leak, near_limits, starves, swapped
+from perfdoctor import Evidence, Observation, Outcome, issue, needed, ok
+from perfdoctor_checks._footprint import facts, leak, near_limits, starves, swapped
 from perfdoctor_checks._growth import ends, grown, growth, least
 from perfdoctor_checks._limits import GIB
+from perfdoctor_checks._reasons import fixes_of, hint_of, joined
 from perfdoctor_checks._recomputed import recomputed
 
 ID = "memory"
@@ -50,10 +51,10 @@ def check(observation: Observation) -> Outcome:
     if rate >= least(observation):
         reasons = [leak(observation, memory, leaking, rate), *reasons]
         if ends(observation, memory, rate):
-            return issue(joined(reasons), evidence, [fix for _, fix in reasons])
+            return issue(joined(reasons), evidence, fixes_of(reasons))
     reasons = reasons or recomputed(observation, memory)
     if reasons:
-        return hint(joined(reasons), evidence, [fix for _, fix in reasons])
+        return hint_of(reasons, evidence)
     left = f"{memory.available_bytes / GIB:.1f} GiB are left"
     return ok(f"takes {memory.rss_bytes / GIB:.1f} GiB, {left}", *evidence)
 

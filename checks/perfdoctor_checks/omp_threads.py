@@ -31,9 +31,10 @@ References
 Deeplearning4j, "Performance debugging", step 10: OMP_NUM_THREADS. OpenXLA, `cpu_info.cc`: NPROC.
 """
 
-from perfdoctor import Evidence, Observation, Outcome, hint, needed, ok
+from perfdoctor import Evidence, Observation, Outcome, needed, ok
 from perfdoctor_checks._beside import restless, workers
 from perfdoctor_checks._pools import affinity, facts, numerics, pool_of, xla
+from perfdoctor_checks._reasons import hint_of
 
 ID = "omp-threads"
 NEEDS = ("threads",)
@@ -51,7 +52,7 @@ def check(observation: Observation) -> Outcome:
         *restless(observation),
     ]
     if reasons:
-        return hint("; ".join(text for text, _ in reasons), evidence, [fix for _, fix in reasons])
+        return hint_of(reasons, evidence)
     pool = f"{pool_of(threads)} threads of XLA" if pool_of(threads) else "threads"
     return ok(f"{pool} for {cores:g} cores", *evidence)
 

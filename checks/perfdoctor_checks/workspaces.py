@@ -32,10 +32,11 @@ Deeplearning4j, "Workspaces". JAX, "Buffer donation", "GPU memory allocation". m
 one of the thresholds ends their automatic adjustment.
 """
 
-from perfdoctor import Observation, Outcome, hint, issue, needed, not_measured, ok
+from perfdoctor import Observation, Outcome, issue, needed, not_measured, ok
 from perfdoctor_checks._allocators import allocator, in_pieces, on_gpu
 from perfdoctor_checks._donation import not_donated, unusable
 from perfdoctor_checks._in_place import copied, facts, without_copies
+from perfdoctor_checks._reasons import fixes_of, hint_of, joined
 
 ID = "workspaces"
 NEEDS = ("steps",)
@@ -54,11 +55,10 @@ def check(observation: Observation) -> Outcome:
     evidence = facts(observation)
     gain = without_copies(observation)
     if not_donated(observation) and gain is not None:
-        texts = [text for text, _ in reasons]
-        fixes = [fix for _, fix in [*not_donated(observation), *reasons]]
-        return issue("; ".join([copied(observation), *texts]), evidence, fixes, gain)
+        text = f"{copied(observation)}; {joined(reasons)}"
+        return issue(text, evidence, fixes_of([*not_donated(observation), *reasons]), gain)
     if reasons:
-        return hint("; ".join(text for text, _ in reasons), evidence, [fix for _, fix in reasons])
+        return hint_of(reasons, evidence)
     if observation.program is None and observation.executable is None:
         return not_measured("the step's program was not read")
     return ok("nothing keeps buffers from being reused", *evidence)

@@ -256,6 +256,14 @@ def test_arrays_that_jnp_array_puts_back_are_not_made_by_operations() -> None:
     assert "the state comes from the host in each step: 240 KiB in 60 arrays" in outcome.summary
 
 
+def test_a_copy_that_is_large_is_no_operation_either() -> None:
+    table = replace(leaf("state.table", "state", "device", 64 * MIB), remade=True)
+    calls, work = {"step": 1.0, "stage": 1.0}, {"step": 0.6, "stage": 0.4}
+    outcome = transfers.check(probed(table, INDEX, dispatches=2.0, calls=calls, work=work))
+    assert outcome.kind == "issue"
+    assert "64 MiB in 1 array (state.table)" in outcome.summary
+
+
 @pytest.mark.parametrize(
     "seen",
     [
