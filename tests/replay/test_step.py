@@ -199,6 +199,7 @@ def test_in_which_order_the_axes_of_an_array_lie_is_told() -> None:
     assert axes_of(value) == axes_of(value[:, ::2]) == axes_of(jax.numpy.zeros((3, 2)).T) == ()
     assert axes_of(value.T) == (2, 1, 0)
     assert axes_of(value.transpose(1, 0, 2)) == (1, 0, 2)
+    assert axes_of(value[:1].reshape(1, 12)) == axes_of(np.zeros((5, 1)).T) == ()  # one row
     assert axes_of(np.float32(1.0)) == axes_of(1.0) == ()
 
 

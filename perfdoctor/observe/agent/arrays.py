@@ -38,12 +38,17 @@ def address(leaf: Any) -> int | None:
         return None
 
 
+def is_host_array(value: Any) -> bool:
+    """Whether it is one of NumPy's, which is imported if the program has any."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.ndarray)
+
+
 def offset_bytes(value: Any) -> int | None:
     """By how much the address of an array of NumPy's lies beyond a multiple of `ALIGNED`; None for
     all others.
     """
-    numpy = sys.modules.get("numpy")
-    begin = address(value) if numpy is not None and isinstance(value, numpy.ndarray) else None
+    begin = address(value) if is_host_array(value) else None
     return None if begin is None else begin % ALIGNED
 
 
@@ -51,15 +56,15 @@ def axes_of(value: Any) -> tuple[int, ...]:
     """The axes of an array of NumPy's, from that whose neighbours lie furthest apart in memory;
     none where that is their order, and for all others.
     """
-    strides = getattr(value, "strides", None) or ()
-    axes = tuple(sorted(range(len(strides)), key=lambda axis: -abs(strides[axis])))
-    return axes if axes != tuple(range(len(strides))) else ()
+    if not is_host_array(value) or value.flags.c_contiguous:
+        return ()
+    axes = tuple(sorted(range(value.ndim), key=lambda axis: -abs(value.strides[axis])))
+    return axes if axes != tuple(range(value.ndim)) else ()
 
 
 def contents(leaf: Any) -> int:
     """A checksum of some values of a host array, which may be filled anew; 0 for all others."""
-    numpy = sys.modules.get("numpy")
-    return checksum(leaf) if numpy is not None and isinstance(leaf, numpy.ndarray) else 0
+    return checksum(leaf) if is_host_array(leaf) else 0
 
 
 def contents_on_device(jax: Any, leaf: Any) -> int:

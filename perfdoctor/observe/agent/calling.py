@@ -12,7 +12,8 @@ from contextlib import suppress
 from statistics import median
 from typing import Any, NamedTuple
 
-from perfdoctor.observe.agent.outline import Outline, is_host_array
+from perfdoctor.observe.agent.arrays import is_host_array
+from perfdoctor.observe.agent.outline import Outline
 
 CALLS = 7
 """Calls that are timed."""

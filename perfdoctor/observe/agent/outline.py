@@ -1,12 +1,11 @@
 """What a function was called with: its arguments, with outlines in place of arrays of a device."""
 
 import inspect
-import sys
 from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
-from perfdoctor.observe.agent.arrays import bounds_of
+from perfdoctor.observe.agent.arrays import bounds_of, is_host_array
 
 
 @dataclass(frozen=True)
@@ -78,9 +77,3 @@ def outline_of(jax: Any, array: Any) -> Outline:
         return Outline(array.shape, array.dtype, weak, key=name, data=data)
     low, high = bounds_of(array)
     return Outline(array.shape, array.dtype, weak, low, high)
-
-
-def is_host_array(leaf: Any) -> bool:
-    """Whether it is one of numpy's."""
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(leaf, numpy.ndarray)

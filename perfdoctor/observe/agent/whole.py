@@ -14,12 +14,12 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from perfdoctor.observe.agent.arrays import raw_bytes
+from perfdoctor.observe.agent.arrays import is_host_array, raw_bytes
 from perfdoctor.observe.agent.calling import calling
 from perfdoctor.observe.agent.eager import Candidate
 from perfdoctor.observe.agent.exporting import exported
 from perfdoctor.observe.agent.manifest import made_in_code, write_manifest
-from perfdoctor.observe.agent.outline import Arguments, is_host_array
+from perfdoctor.observe.agent.outline import Arguments
 from perfdoctor.observe.agent.refusal import Unwanted, reason
 from perfdoctor.observe.agent.silence import Context, silent
 from perfdoctor.observe.agent.whole_program import Traced, traced_whole

@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from perfdoctor.observe.agent.arrays import is_host_array
 from perfdoctor.observe.agent.frames import LIBRARIES
-from perfdoctor.observe.agent.outline import Arguments, Outline, is_host_array
+from perfdoctor.observe.agent.outline import Arguments, Outline
 from perfdoctor.observe.agent.refusal import Unwanted
 from perfdoctor.observe.agent.rewriting import equations_in
 
