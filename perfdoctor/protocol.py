@@ -25,12 +25,9 @@ BROKEN = "broken"
 OPENED, CLOSED, RECORDED, AGAIN = "open-{}", "closed-{}", "recorded-{}", "again-{}"
 """Files of the n-th window: tracing has begun, and has ended; the recording is written; the answer
 of perfdoctor to it, by which another window follows."""
-LEARNT, TURNS_OVER = "learnt", "turns-over"
-"""The calls of the step are known, one is saved, and nothing is traced before perfdoctor answers:
-with turns, if it likes, and that they are over."""
 TURN, TIMED = "turn-{}", "timed-{}"
-"""Files of the n-th turn: perfdoctor asks what a step takes now; the milliseconds, or nothing if no
-steps were made."""
+"""Files of the n-th turn, which may be asked for between a window's recording and the answer to it:
+perfdoctor asks what a step takes now; the milliseconds, or nothing if no steps were made."""
 KNOWN = "known"
 """A word of an answer: the calls of the step need no second look."""
 

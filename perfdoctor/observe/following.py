@@ -20,12 +20,10 @@ from perfdoctor.processes import ProcessGroups
 from perfdoctor.protocol import (
     AGAIN,
     CLOSED,
-    LEARNT,
     OPENED,
     RECORDED,
     RECORDING,
     STOP,
-    TURNS_OVER,
 )
 from perfdoctor.schema.capture import WHOLE_BEGUN
 from perfdoctor.schema.digest import Digest
@@ -84,9 +82,7 @@ class Following:
         capture_to: Path | None = None,
         in_turn: InTurn | None = None,
     ) -> None:
-        """`within_s`: from now on. `in_turn`: is called once the step is known, before any of it is
-        traced.
-        """
+        """`within_s`: from now on. `in_turn`: is called once, when a window of it is recorded."""
         self.number = 0
         """Windows recorded and understood."""
         self.digest: Digest | None = None
@@ -110,9 +106,8 @@ class Following:
         while self._child.poll() is None:
             if self._measures_load():
                 pass
-            elif self._is_asked_for_turns():
-                self._take_turns()
             elif self._has(RECORDED):
+                self._take_turns()
                 self._read()
             elif time.monotonic() > self._until and not self._waits_longer():
                 self._ask_to_stop()
@@ -189,18 +184,17 @@ class Following:
         text = protocol.answer(min(next_s, left_s), is_step_known=is_known)
         write_whole(self._folder / AGAIN.format(self.number), text.encode())
 
-    def _is_asked_for_turns(self) -> bool:
-        return (self._folder / LEARNT).exists() and not (self._folder / TURNS_OVER).exists()
-
     def _take_turns(self) -> None:
-        """Have the program timed in turn with its replayed step, as long as nothing was traced."""
-        until = self._until - WINDOW_S - READING_S
+        """Have the program timed in turn with its replayed step, once: before its trace is
+        read, for it may end soon.
+        """
+        in_turn, self._in_turn = self._in_turn, None
+        until = self._until - READING_S
         is_time = time.monotonic() < until
-        if self._in_turn is not None and is_time and takes_turns(read_recording(self._folder)):
+        if in_turn is not None and is_time and takes_turns(read_recording(self._folder)):
             running = Running(self._child, self._folder, until)
-            self._in_turn(running)
+            in_turn(running)
             self.rested_s = running.rested_s
-        (self._folder / TURNS_OVER).touch()
 
     def _ask_to_stop(self) -> None:
         """Ask it to stop as Ctrl-C would: by the agent, which keeps the traceback to itself, if it

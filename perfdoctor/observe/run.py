@@ -52,7 +52,6 @@ def watch(
         "perfdoctor.observe.agent.watch",
         folder=str(folder),
         capture_to=str(capture_to) if capture_to else None,
-        takes_turns=in_turn is not None,
         **orders_within(within_s),
     )
     began = time.time()

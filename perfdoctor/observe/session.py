@@ -43,7 +43,7 @@ def observe(
     longer as a program takes that can only be killed.
 
     `capture_to`: the folder in which one step is saved, to be replayed; None: none is.
-    `in_turn`: times that step in turn with the program's, before any of it is traced.
+    `in_turn`: times that step in turn with the program's, once a window of it is recorded.
     """
     began = time.monotonic()
     say("asking jax for its devices")

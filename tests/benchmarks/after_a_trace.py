@@ -3,9 +3,8 @@
 python -m tests.benchmarks.after_a_trace
 
 Two runs of a healthy script of tests/clinic/fresh take turns, each suspended while the other runs.
-Both count their calls; only one is observed, as `perfdoctor check` does it: first when its step is
-known and saved, and nothing but a short preview was traced; then once a window was traced and
-written.
+Both count their calls; only one is observed, as `perfdoctor check` does it, up to where a window was
+traced and written: it is then that its steps are timed in turn with their replay.
 """
 
 import os
@@ -23,7 +22,7 @@ from perfdoctor.injection import injected
 from perfdoctor.observe.following import WINDOW_S
 from perfdoctor.process_tree import resume, suspend
 from perfdoctor.processes import ProcessGroups
-from perfdoctor.protocol import LEARNT, RECORDED, TURNS_OVER
+from perfdoctor.protocol import RECORDED
 from perfdoctor.trials.shared_counters import SharedCounters
 from tests.benchmarks.counted import NO_CHANGE
 from tests.benchmarks.script_overhead import wait_for
@@ -49,7 +48,6 @@ class Slowed:
     """Of each turn of one script: its observed run's time of a call over the other one's."""
 
     step_ms: float
-    before: tuple[float, ...]
     after: tuple[float, ...]
 
 
@@ -65,7 +63,6 @@ class Counted:
             **NO_CHANGE,
             folder=str(self.notes),
             capture_to=str(groups.folder()),
-            takes_turns=True,
             steady_within_s=STEADY_WITHIN_S,
             window_s=WINDOW_S,
         )
@@ -90,42 +87,30 @@ class Counted:
 
 
 def slowed(script: Path, groups: ProcessGroups) -> Slowed:
-    """Of one script, before a window is traced and after it."""
+    """Of one script, after a window was traced."""
     plain = Counted(script, "perfdoctor.trials.inside", groups)
     time.sleep(BEGUN_S)
     suspend(plain.child)
     observed = Counted(script, "tests.benchmarks.counted", groups)
-    wait_for(observed.notes / LEARNT, observed.child)
-    suspend(observed.child)
-    before = in_turn(plain, observed)
-    (observed.notes / TURNS_OVER).touch()
-    resume(observed.child)
     wait_for(observed.notes / RECORDED.format(1), observed.child)
     suspend(observed.child)
-    after = in_turn(plain, observed)
+    after = [(plain.call_ms(), observed.call_ms()) for _ in range(TURNS)]
     for each in (plain, observed):
         groups.end(each.child)
     return Slowed(
-        step_ms=median(each for each, _ in before),
-        before=tuple(seen / alone for alone, seen in before),
+        step_ms=median(each for each, _ in after),
         after=tuple(seen / alone for alone, seen in after),
     )
 
 
-def in_turn(plain: Counted, observed: Counted) -> list[tuple[float, float]]:
-    """What a call takes in each, turn by turn."""
-    return [(plain.call_ms(), observed.call_ms()) for _ in range(TURNS)]
-
-
 def main() -> None:
     """Each script once."""
-    lines, data = [f"{'script':<18} ms/call   before a trace    after it"], {}
+    lines, data = [f"{'script':<18} ms/call    after a trace"], {}
     for which, name in SCRIPTS:
         case = next(each for each in cases(FOLDER / which) if named(each) == f"{name}-healthy")
         with tempfile.TemporaryDirectory() as folder, ProcessGroups() as groups:
             found = slowed(written(case, Path(folder)), groups)
-        before, after = median(found.before) - 1, median(found.after) - 1
-        lines.append(f"{name:<18} {found.step_ms:>7.2f}   {before:>+14.1%} {after:>+11.1%}")
+        lines.append(f"{name:<18} {found.step_ms:>7.2f} {median(found.after) - 1:>+16.1%}")
         print(lines[-1], flush=True)
         data[name] = asdict(found)
     save("after_a_trace", lines, data, shown=False)

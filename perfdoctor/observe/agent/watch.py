@@ -13,7 +13,7 @@ import msgspec
 
 from perfdoctor.injection.bootstrap import keep_quiet, stopped
 from perfdoctor.injection.calls import Hearing
-from perfdoctor.observe.agent.answering import LOOK_EVERY_S, answer_turns
+from perfdoctor.observe.agent.answering import Turns
 from perfdoctor.observe.agent.compilation import CACHE_HIT, CACHE_MISS
 from perfdoctor.observe.agent.ending import has_ended, interrupt
 from perfdoctor.observe.agent.garbage import note_heap
@@ -21,7 +21,7 @@ from perfdoctor.observe.agent.listeners import Listeners
 from perfdoctor.observe.agent.process import changed, dump_programs
 from perfdoctor.observe.agent.profiler import Profiler
 from perfdoctor.observe.agent.steadiness import is_at_rest, is_steady
-from perfdoctor.observe.agent.waiting import Waiting
+from perfdoctor.observe.agent.waiting import LOOK_EVERY_S, Waiting
 from perfdoctor.observe.agent.window import WindowTracer, with_enough_steps
 from perfdoctor.protocol import (
     AGAIN,
@@ -49,7 +49,6 @@ def attach(jax: Any, orders: Orders) -> None:
         capture_to=Path(orders["capture_to"]) if orders.get("capture_to") else None,
         env_at_start=orders["environment"],
         set_up_within_s=orders.get("set_up_within_s"),
-        takes_turns=orders.get("takes_turns", False),
     ).attach(jax)
 
 
@@ -69,11 +68,9 @@ class Watcher(threading.Thread):
         env_at_start: Mapping[str, str] = os.environ,
         *,
         set_up_within_s: float | None = None,
-        takes_turns: bool = False,
     ) -> None:
         """`steady_within_s`, `set_up_within_s`: seconds after which a window is opened though the
         program is not steady; though it compiles something for the first time; None: as soon.
-        `takes_turns`: whether perfdoctor answers, once the step is known.
         """
         super().__init__(name="perfdoctor", daemon=True)
         self.folder = folder
@@ -88,7 +85,7 @@ class Watcher(threading.Thread):
         self._capture_to = capture_to
         self._env_at_start = dict(env_at_start)
         self._process = os.getpid()
-        self._takes_turns = takes_turns
+        self._turns = Turns(folder, self.step)
         self._waiting = Waiting(folder / PREVIEW, self._ended, self.listeners, self._may_open)
 
     def attach(self, jax: Any) -> None:
@@ -140,7 +137,6 @@ class Watcher(threading.Thread):
                 self.write()  # it may end, or have to be ended, before more is seen
                 self.step.stand_still()
                 self.step.use_up()
-                self._answer_turns()
             self._trace_window(window, with_enough_steps(window_s, self.step.step_ms))
             if self._ended.is_set() and self.recording.window is None:
                 return  # what was seen until then is written by who ends us
@@ -178,18 +174,6 @@ class Watcher(threading.Thread):
         is_unknown = self.step.calls is None and not self.eager.candidates
         return is_unknown and self.compilation.is_compiling
 
-    def _answer_turns(self) -> None:
-        """Once, before a trace is taken: after one, a step of many small operations takes up to a
-        tenth longer (tests/benchmarks/after_a_trace).
-        """
-        if not self._takes_turns or self.step.calls is None:
-            return
-        self._takes_turns = False
-        self.step.keep()
-        self.windows.note_surroundings()
-        self.write()
-        answer_turns(self.folder, self.step, self._ended)
-
     def _stop_the_program(self) -> None:
         keep_quiet()
         interrupt(lambda: self._ended.is_set() or has_ended())
@@ -198,12 +182,13 @@ class Watcher(threading.Thread):
 
     def _answer(self, window: int) -> tuple[float | None, bool]:
         """The length of the next window, None if there is to be none; and whether what the step is
-        is known by now.
+        is known by now. Until that is told, perfdoctor may ask what a step takes.
         """
         again = self.folder / AGAIN.format(window)
         while not self._ended.wait(LOOK_EVERY_S) and not stopped(self.folder):
             if again.exists():
                 return understood(again.read_text())
+            self._turns.answer()
         return None, False
 
     def _leave(self) -> None:

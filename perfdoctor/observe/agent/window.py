@@ -73,7 +73,7 @@ class WindowTracer:
         for folder in (TRACE, EXECUTABLES):  # of the window before
             shutil.rmtree(self._folder / folder, ignore_errors=True)
         self._memory, self.stacks = MemoryWatch(), StackSampler()
-        self.note_surroundings()
+        self._note_surroundings()
         if not self._in_turn(partial(self._profiler.start, self._folder / TRACE)):
             return False
         start_ns, start_cpu_s = time.time_ns(), cpu_s()
@@ -151,7 +151,7 @@ class WindowTracer:
                 return
             looks.after(time.time_ns() - start_ns)
 
-    def note_surroundings(self) -> None:
+    def _note_surroundings(self) -> None:
         """Note where it computes, and what memory there is before the window is opened: the trace
         itself takes hundreds of megabytes.
         """

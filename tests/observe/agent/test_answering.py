@@ -1,15 +1,12 @@
-"""The turns that an observed program answers before it is traced."""
+"""The turns that an observed program answers."""
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
-import pytest
-
-from perfdoctor.observe.agent.answering import answer_turns
+from perfdoctor.observe.agent.answering import Turns
 from perfdoctor.observe.agent.step import StepWatch
-from perfdoctor.protocol import LEARNT, STOP, TIMED, TURN, TURNS_OVER
+from perfdoctor.protocol import TIMED, TURN
 
 
 class Timed:
@@ -22,29 +19,22 @@ class Timed:
         return next(self._taken_ms)
 
 
-def answered(folder: Path, *taken_ms: float | None, ended: threading.Event | None = None) -> None:
-    answer_turns(folder, cast("StepWatch", Timed(*taken_ms)), ended or threading.Event())
+def turns(folder: Path, *taken_ms: float | None) -> Turns:
+    return Turns(folder, cast("StepWatch", Timed(*taken_ms)))
 
 
-def test_each_turn_is_answered_until_they_are_over(tmp_path: Path) -> None:
-    for name in (TURN.format(1), TURN.format(2), TURNS_OVER):
-        (tmp_path / name).touch()
-    answered(tmp_path, 7.5, None)
-    assert (tmp_path / LEARNT).exists()
+def test_each_turn_is_answered_once(tmp_path: Path) -> None:
+    asked = turns(tmp_path, 7.5, None)
+    for number in (1, 2):
+        (tmp_path / TURN.format(number)).touch()
+        asked.answer()
+        asked.answer()
     assert (tmp_path / TIMED.format(1)).read_text() == "7.5"
     assert not (tmp_path / TIMED.format(2)).read_text()
 
 
-@pytest.mark.parametrize("name", [STOP, TURNS_OVER])
-def test_nobody_is_waited_for_who_asks_for_nothing(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).touch()
-    answered(tmp_path)
-    assert not (tmp_path / TIMED.format(1)).exists()
-
-
-def test_a_program_that_has_ended_answers_nothing(tmp_path: Path) -> None:
-    ended = threading.Event()
-    ended.set()
-    (tmp_path / TURN.format(1)).touch()
-    answered(tmp_path, ended=ended)
-    assert not (tmp_path / TIMED.format(1)).exists()
+def test_nothing_is_timed_that_nobody_asks_for(tmp_path: Path) -> None:
+    turns(tmp_path).answer()
+    (tmp_path / TURN.format(2)).touch()  # not the next one
+    turns(tmp_path).answer()
+    assert [each.name for each in tmp_path.iterdir()] == [TURN.format(2)]
