@@ -3,8 +3,8 @@
 python -m tests.benchmarks.after_a_trace
 
 Two runs of a healthy script of tests/clinic/fresh take turns, each suspended while the other runs.
-Both count their calls; only one is observed, as `perfdoctor check` does it, up to where a window was
-traced and written: it is then that its steps are timed in turn with their replay.
+Both count their calls; only one is observed, as `perfdoctor check` does it, up to where a window
+was traced and written: it is then that its steps are timed in turn with their replay.
 """
 
 import os
