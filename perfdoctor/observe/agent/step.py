@@ -15,6 +15,7 @@ from perfdoctor.observe.agent.beside import Beside, Worker
 from perfdoctor.observe.agent.calls import Prober
 from perfdoctor.observe.agent.capture import Capturer
 from perfdoctor.observe.agent.compilation import CompilationWatch
+from perfdoctor.observe.agent.fewer import crowd_among, timed_with_fewer
 from perfdoctor.observe.agent.garbage import GarbageWatch
 from perfdoctor.observe.agent.glance import Glance
 from perfdoctor.observe.agent.hold import let_compute
@@ -230,6 +231,21 @@ class StepWatch:
             return None
         ahead = self.calls.runs_ahead
         return usual_ms(self._jax, self.hearing, self._patience, self._probe, runs_ahead=ahead)
+
+    def try_fewer(self) -> None:
+        """Time the steps with fewer tasks at a time, where a pool's threads crowd the cores."""
+        if self.calls is None or self.calls.threads > 1 or self.calls.is_asked:
+            return
+        cores = len(os.sched_getaffinity(0))
+        crowd = crowd_among(self._workers, cores, self.calls.time_ms)
+        if crowd is not None:
+            pool = timed_with_fewer(
+                crowd,
+                cores,
+                self.takes_ms,
+                lambda seconds: self._patience.wait_for(lambda: False, seconds),
+            )
+            self.calls = replace(self.calls, pool=pool)
 
     def use_up(self) -> None:
         """Let it go on for as long as it was held up, if others have loaded ahead meanwhile."""

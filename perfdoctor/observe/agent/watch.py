@@ -143,6 +143,8 @@ class Watcher(threading.Thread):
             self.step.keep()
             if window == 1:
                 self.step.look_again()
+                self.write()  # as above
+                self.step.try_fewer()
             self.write()
             (self.folder / RECORDED.format(window)).touch()
             window_s, is_known = self._answer(window)
