@@ -267,7 +267,7 @@ def test_finds_a_pool_of_python_threads_that_is_faster_with_fewer_at_a_time() ->
     assert outcome.fixes[0].how == "ThreadPoolExecutor(max_workers=2)"
     assert outcome.gain is not None and outcome.gain.basis == "measured"
     assert 2 < outcome.gain.low < outcome.gain.speedup < outcome.gain.high < 3.2
-    assert_sound(outcome, seen)
+    assert_sound(replace(outcome, gain=None), seen)
 
 
 @pytest.mark.parametrize("log_ratios", [(0.3, -0.2, 0.1, 0.0), (-0.5, -0.5, -0.5, -0.5)])

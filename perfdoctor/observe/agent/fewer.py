@@ -17,11 +17,13 @@ from perfdoctor.schema.calls import MOSTLY, ThreadPool
 
 CROWDED = 2
 """Threads for each core, with more of which a pool is looked at: pools of a few are usual, and to
-look takes eight seconds of the run."""
+look takes six seconds of the run."""
 ORDER = ((False, True), (True, False)) * 2
 """Of each pair of turns, whether fewer tasks run."""
-SETTLED_S = 0.5
-"""Seconds that pass before steps are timed in a turn: what has begun before is to end."""
+FEWEST_PAIRS = 3
+"""Pairs that are enough where the program ends meanwhile; fewer tell no interval."""
+SETTLED_S = 0.3
+"""Seconds that pass before steps are timed otherwise: what has begun before is to end."""
 PATIENCE_S = 1.0
 """Seconds that a task waits for at most: it may be another one of the pool that needs it."""
 
@@ -60,22 +62,20 @@ def timed_with_fewer(
     wait: Callable[[float], None],
 ) -> ThreadPool | None:
     """Times the steps with so many tasks at most at a time, and as they are; None if the program
-    makes none any more.
+    ends before that tells anything.
 
     `takes_ms`: what a step takes now; `wait`: lets so many seconds pass, or less if it ends.
     """
     log_ratios = []
     with Fewer(crowd.queue, most) as fewer:
         for pair in ORDER:
-            taken_ms = {}
-            for holds in pair:
-                fewer.hold(holds)
-                wait(SETTLED_S)
-                taken_ms[holds] = takes_ms()
+            taken_ms = {holds: fewer.timed(holds, takes_ms, wait) for holds in pair}
             as_it_is_ms, with_fewer_ms = taken_ms[False], taken_ms[True]
             if as_it_is_ms is None or with_fewer_ms is None:
-                return None
+                break
             log_ratios.append(math.log(as_it_is_ms / with_fewer_ms))
+    if len(log_ratios) < FEWEST_PAIRS:
+        return None
     return ThreadPool(
         name=crowd.name, threads=crowd.threads, at_a_time=most, log_ratios=tuple(log_ratios)
     )
@@ -121,6 +121,15 @@ class Fewer:
 
     def _may_begin(self) -> bool:
         return not self._holds or self._running < self._most
+
+    def timed(
+        self, holds: bool, takes_ms: Callable[[], float | None], wait: Callable[[float], None]
+    ) -> float | None:
+        """What a step takes while tasks are held, or while they are not."""
+        if holds != self._holds:
+            self.hold(holds)
+            wait(SETTLED_S)
+        return takes_ms()
 
     def hold(self, holds: bool) -> None:
         """Hold tasks from now on, or no longer."""

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import chain, repeat
 
 import pytest
 
@@ -120,7 +121,16 @@ def test_each_pair_of_turns_is_timed_in_both_orders(monkeypatch: pytest.MonkeyPa
     assert found is not None
     assert (found.name, found.threads, found.at_a_time) == ("load", 3, 2)
     assert found.log_ratios == pytest.approx([0.6931] * 4, abs=1e-4)
-    assert rested == [fewer.SETTLED_S] * 8
+    assert rested == [fewer.SETTLED_S] * 4  # once for each change
+
+
+def test_a_program_that_ends_meanwhile_tells_what_was_seen_if_that_is_enough() -> None:
+    for complete, tells in ((2, False), (3, True)):
+        taken_ms = chain([20.0, 10.0, 10.0, 20.0, 20.0, 10.0][: 2 * complete], repeat(None))
+        with pool_of(3) as pool:
+            found = timed_with_fewer(crowd_of(pool), 2, taken_ms.__next__, lambda _: None)
+        assert (found is not None) == tells
+        assert found is None or len(found.log_ratios) == complete
 
 
 def test_a_program_that_makes_no_steps_any_more_tells_nothing() -> None:
