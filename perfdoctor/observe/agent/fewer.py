@@ -17,7 +17,7 @@ from perfdoctor.schema.calls import MOSTLY, ThreadPool
 
 CROWDED = 2
 """Threads for each core, with more of which a pool is looked at: pools of a few are usual, and to
-look takes six seconds of the run."""
+look takes nine seconds of the run."""
 ORDER = ((False, True), (True, False)) * 2
 """Of each pair of turns, whether fewer tasks run."""
 FEWEST_PAIRS = 3

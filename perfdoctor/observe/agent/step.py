@@ -28,7 +28,7 @@ from perfdoctor.observe.agent.silence import Deafness
 from perfdoctor.observe.agent.span import Span
 from perfdoctor.observe.agent.standstill import at_standstill, busiest_of, is_worthwhile
 from perfdoctor.observe.agent.telling import made_by, reuses_memory, step_calls
-from perfdoctor.observe.agent.timed import TIMED_S, timed_once, timed_steps, usual_ms
+from perfdoctor.observe.agent.timed import TIMED_S, mean_ms, timed_once, timed_steps, usual_ms
 from perfdoctor.observe.agent.timing import FEWEST_TIMED, Timer
 from perfdoctor.schema.calls import StepCalls
 from perfdoctor.schema.capture import MANIFEST
@@ -234,7 +234,8 @@ class StepWatch:
 
     def try_fewer(self) -> None:
         """Time the steps with fewer tasks at a time, where a pool's threads crowd the cores."""
-        if self.calls is None or self.calls.threads > 1 or self.calls.is_asked:
+        probe, patience = self._probe, self._patience
+        if self.calls is None or probe is None or self.calls.threads > 1 or self.calls.is_asked:
             return
         cores = len(os.sched_getaffinity(0))
         crowd = crowd_among(self._workers, cores, self.calls.time_ms)
@@ -242,8 +243,8 @@ class StepWatch:
             pool = timed_with_fewer(
                 crowd,
                 cores,
-                self.takes_ms,
-                lambda seconds: self._patience.wait_for(lambda: False, seconds),
+                lambda: mean_ms(self._jax, self.hearing, patience, probe),
+                lambda seconds: patience.wait_for(lambda: False, seconds),
             )
             self.calls = replace(self.calls, pool=pool)
 
