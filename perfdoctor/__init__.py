@@ -33,7 +33,6 @@ if TYPE_CHECKING:
         Leaf,
         Restless,
         StepCalls,
-        ThreadPool,
         shared_lengths,
     )
     from perfdoctor.schema.fix import Change, Fix, Gain, Scalar
@@ -70,7 +69,6 @@ if TYPE_CHECKING:
         Load,
     )
     from perfdoctor.schema.workload import Workload
-    from perfdoctor.trials.statistics import gain_of
 
 __version__ = "0.1.0"
 
@@ -101,7 +99,6 @@ _HOMES = {
         "Leaf",
         "Restless",
         "StepCalls",
-        "ThreadPool",
         "shared_lengths",
     ),
     "perfdoctor.schema.fix": ("Change", "Fix", "Gain", "Scalar"),
@@ -138,7 +135,6 @@ _HOMES = {
         "Load",
     ),
     "perfdoctor.schema.workload": ("Workload",),
-    "perfdoctor.trials.statistics": ("gain_of",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -185,14 +181,12 @@ __all__ = [
     "Steps",
     "Table",
     "Target",
-    "ThreadPool",
     "Threads",
     "Workload",
     "__version__",
     "bytes_of",
     "diagnose",
     "estimated",
-    "gain_of",
     "hint",
     "issue",
     "needed",

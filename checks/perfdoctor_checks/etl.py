@@ -47,7 +47,7 @@ from perfdoctor import (
     spared,
     traced,
 )
-from perfdoctor_checks import _crowds, _listened
+from perfdoctor_checks import _listened
 from perfdoctor_checks._data_waits import (
     LEAST_GAIN,
     WAITING,
@@ -76,9 +76,6 @@ def check(observation: Observation) -> Outcome:
     cores = max(1, round(observation.host.usable_cores))
     ours = observation.target.parts is not None
     fixes = for_script(in_our_loop=ours) if workload is None else for_workload(workload, cores)
-    if _crowds.explains(observation, waiting_ms, steps.time_ms):
-        why = "loading shows only because a pool's threads outnumber the cores: see omp-threads"
-        return ok(why, *evidence)
     if waiting_ms > LEAST_SHARE * steps.time_ms:
         gain = without_waiting(observation, steps, waiting_ms)
         text = WAITING[waiting_ms > steps.exposed_etl_ms].format(waiting_ms)

@@ -2,25 +2,23 @@
 
 What it finds
 -------------
-A pool of XLA, BLAS, OpenMP or Python threads, or data workers, that outnumber the cores which the
-training may use, and that really run; threads and processes of the program that never rest, though
-the step waits for nothing that they do; and an affinity that keeps it from cores which the machine
-has.
+A pool of XLA, BLAS or OpenMP threads, or data workers, that outnumber the cores which the training
+may use, and that really run; threads and processes of the program that never rest, though the step
+waits for nothing that they do; and an affinity that keeps it from cores which the machine has.
 
 Why it costs
 ------------
 XLA splits an operation among its whole pool and waits for the last part: with more threads than
 cores some part always waits for its turn (1.3 times slower with 32 threads on 2 cores). Pools that
-sleep cost nothing. Python threads take the interpreter from each other, too.
+sleep cost nothing.
 
 How it is measured
 ------------------
 Threads by name (`tf_XLAEigen` is XLA's pool), pools by threadpoolctl, and how often a thread had to
 leave its core though it could have gone on. `OMP_NUM_THREADS` does not change XLA's pool; `NPROC`
-and the affinity do. A trial measures what fewer threads gain; for a `ThreadPoolExecutor` in the
-running program, where in turns only so many of its tasks run at a time. The thread that makes the
-steps is held up once, for a second or two: what works on all the time never rests, and what loads
-for the step does once it is ahead. The step is replayed without those that never rest.
+and the affinity do. A trial measures what fewer threads gain. The thread that makes the steps is
+held up once, for a second or two: what works on all the time never rests, and what loads for the
+step does once it is ahead. The step is replayed without those that never rest.
 
 How to fix
 ----------
@@ -34,7 +32,6 @@ Deeplearning4j, "Performance debugging", step 10: OMP_NUM_THREADS. OpenXLA, `cpu
 """
 
 from perfdoctor import Evidence, Observation, Outcome, needed, ok
-from perfdoctor_checks import _crowds
 from perfdoctor_checks._beside import restless, workers
 from perfdoctor_checks._pools import affinity, facts, numerics, pool_of, xla
 from perfdoctor_checks._reasons import hint_of
@@ -47,9 +44,6 @@ def check(observation: Observation) -> Outcome:
     """Compares what wants to run with the cores."""
     threads, cores = needed(observation.threads), observation.host.usable_cores
     evidence = facts(observation, threads)
-    crowd = _crowds.told(observation, evidence)
-    if crowd is not None:
-        return crowd
     reasons = [
         *affinity(observation),
         *xla(observation, threads),

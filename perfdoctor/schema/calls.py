@@ -120,18 +120,6 @@ class Restless(Struct, frozen=True, kw_only=True):
     """Whether other threads had to wait until it gave Python's interpreter back."""
 
 
-class ThreadPool(Struct, frozen=True, kw_only=True):
-    """A pool of Python threads that outnumber the cores, of which the running program was timed
-    with fewer tasks at a time."""
-
-    name: str
-    threads: int
-    at_a_time: int
-    """Tasks that ran at a time, while these were fewer than the threads."""
-    log_ratios: tuple[float, ...]
-    """Of each pair of turns: log of the step's time as it is over that with fewer tasks."""
-
-
 class StepCalls(Struct, frozen=True, kw_only=True):
     """The calls of a step in their order, and what the host does beside them."""
 
@@ -178,8 +166,6 @@ class StepCalls(Struct, frozen=True, kw_only=True):
     """Of these threads and processes, which takes the most: its name."""
     restless: tuple[Restless, ...] = ()
     """Threads and processes, among these, that never rest."""
-    pool: ThreadPool | None = None
-    """A pool whose threads outnumber the cores; None: there is none, or the steps were over."""
 
     def free_running(self, etl_ms: float) -> tuple[Restless, ...]:
         """Threads and processes that never rest, where the step does not wait for what they do;

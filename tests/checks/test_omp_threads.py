@@ -3,13 +3,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from perfdoctor.schema.calls import Restless, StepCalls, ThreadPool
+from perfdoctor.schema.calls import Restless, StepCalls
 from perfdoctor.schema.fix import Change
 from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.run import Pool, Threads
 from perfdoctor.schema.surroundings import Backend, Device
 from perfdoctor.schema.workload import Data
-from perfdoctor_checks import competing_processes, etl, omp_threads
+from perfdoctor_checks import competing_processes, omp_threads
 from tests.calls import call_of
 from tests.checks.soundness import assert_sound
 from tests.recorded import recorded
@@ -251,37 +251,3 @@ def test_other_programs_are_no_threads_of_this_one() -> None:
     )
     change = outcome.fixes[0].change
     assert change is not None and change.step == {"restless": 0} and change.is_bound
-
-
-def with_pool(*log_ratios: float) -> Observation:
-    """The healthy run, as if a pool of 32 threads had been timed with two tasks at a time."""
-    pool = ThreadPool(name="load", threads=32, at_a_time=2, log_ratios=log_ratios)
-    return replace(running(), calls=StepCalls(calls=(), time_ms=1.0, steps=9, pool=pool))
-
-
-def test_finds_a_pool_of_python_threads_that_is_faster_with_fewer_at_a_time() -> None:
-    seen = with_pool(0.9, 0.95, 0.9, 0.95)
-    outcome = omp_threads.check(seen)
-    assert outcome.kind == "issue"
-    assert outcome.summary == "32 threads of load work on 2 cores"
-    assert outcome.fixes[0].how == "ThreadPoolExecutor(max_workers=2)"
-    assert outcome.gain is not None and outcome.gain.basis == "measured"
-    assert 2 < outcome.gain.low < outcome.gain.speedup < outcome.gain.high < 3.2
-    assert_sound(replace(outcome, gain=None), seen)
-
-
-@pytest.mark.parametrize("log_ratios", [(0.3, -0.2, 0.1, 0.0), (-0.5, -0.5, -0.5, -0.5)])
-def test_is_silent_on_such_a_pool_that_gains_nothing(log_ratios: tuple[float, ...]) -> None:
-    assert omp_threads.check(with_pool(*log_ratios)).kind == "ok"
-
-
-def test_a_wait_for_data_that_is_the_pools_is_told_once() -> None:
-    seen = with_pool(0.9, 0.95, 0.9, 0.95)
-    slow = recorded("healthy").steps
-    assert slow is not None
-    parts = {"etl_ms": 0.5 * slow.time_ms, "exposed_etl_ms": 0.5 * slow.time_ms}
-    waiting = replace(seen, steps=replace(slow, **parts))
-    assert etl.check(replace(waiting, calls=None)).kind == "issue"
-    outcome = etl.check(waiting)
-    assert outcome.kind == "ok"
-    assert outcome.summary.endswith("outnumber the cores: see omp-threads")

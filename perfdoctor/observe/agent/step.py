@@ -15,7 +15,6 @@ from perfdoctor.observe.agent.beside import Beside, Worker
 from perfdoctor.observe.agent.calls import Prober
 from perfdoctor.observe.agent.capture import Capturer
 from perfdoctor.observe.agent.compilation import CompilationWatch
-from perfdoctor.observe.agent.fewer import crowd_among, timed_with_fewer
 from perfdoctor.observe.agent.garbage import GarbageWatch
 from perfdoctor.observe.agent.glance import Glance
 from perfdoctor.observe.agent.hold import let_compute
@@ -28,7 +27,7 @@ from perfdoctor.observe.agent.silence import Deafness
 from perfdoctor.observe.agent.span import Span
 from perfdoctor.observe.agent.standstill import at_standstill, busiest_of, is_worthwhile
 from perfdoctor.observe.agent.telling import made_by, reuses_memory, step_calls
-from perfdoctor.observe.agent.timed import TIMED_S, mean_ms, timed_once, timed_steps, usual_ms
+from perfdoctor.observe.agent.timed import TIMED_S, timed_once, timed_steps, usual_ms
 from perfdoctor.observe.agent.timing import FEWEST_TIMED, Timer
 from perfdoctor.schema.calls import StepCalls
 from perfdoctor.schema.capture import MANIFEST
@@ -231,22 +230,6 @@ class StepWatch:
             return None
         ahead = self.calls.runs_ahead
         return usual_ms(self._jax, self.hearing, self._patience, self._probe, runs_ahead=ahead)
-
-    def try_fewer(self) -> None:
-        """Time the steps with fewer tasks at a time, where a pool's threads crowd the cores."""
-        probe, patience = self._probe, self._patience
-        if self.calls is None or probe is None or self.calls.threads > 1 or self.calls.is_asked:
-            return
-        cores = len(os.sched_getaffinity(0))
-        crowd = crowd_among(self._workers, cores, self.calls.time_ms)
-        if crowd is not None:
-            pool = timed_with_fewer(
-                crowd,
-                cores,
-                lambda: mean_ms(self._jax, self.hearing, patience, probe),
-                lambda seconds: patience.wait_for(lambda: False, seconds),
-            )
-            self.calls = replace(self.calls, pool=pool)
 
     def use_up(self) -> None:
         """Let it go on for as long as it was held up, if others have loaded ahead meanwhile."""

@@ -125,22 +125,9 @@ def usual_ms(
     if span is None:
         return None
     rare_share = 0.0 if runs_ahead else span.rare_ms / span.step_ms
-    found_ms = (1 - rare_share) * by_count_ms(timer, probe)
-    return found_ms if found_ms > 0 else None  # something rare has taken all of it
-
-
-def mean_ms(jax: Any, hearing: Hearing, patience: Patience, probe: Probe) -> float | None:
-    """What a step takes, with all that is done now and then: one that waits for several batches at
-    a time, and is fast in between. None if none are made.
-    """
-    timer = Timer(jax, TIMED_S)
-    return (by_count_ms(timer, probe) or None) if is_told(timer, hearing, patience) else None
-
-
-def by_count_ms(timer: Timer, probe: Probe) -> float:
-    """The time by the number of the probe's steps in it; 0 if there are none."""
     steps = steps_in([each for each in timer.calls if each.end_ns <= timer.end_ns], probe.keys)
-    return (timer.end_ns - timer.begin_ns) / 1e6 / steps if steps else 0.0
+    found_ms = (1 - rare_share) * (timer.end_ns - timer.begin_ns) / 1e6 / steps if steps else 0.0
+    return found_ms if found_ms > 0 else None  # something rare has taken all of it
 
 
 def steps_in(calls: Sequence[Timed], keys: Sequence[Hashable]) -> float:

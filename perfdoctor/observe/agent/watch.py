@@ -142,8 +142,6 @@ class Watcher(threading.Thread):
                 return  # what was seen until then is written by who ends us
             self.step.keep()
             if window == 1:
-                self.write()  # as above
-                self.step.try_fewer()
                 self.step.look_again()
             self.write()
             (self.folder / RECORDED.format(window)).touch()
