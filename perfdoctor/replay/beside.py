@@ -20,7 +20,7 @@ AHEAD = 2
 """Pieces of its work by which a thread is ahead of the one that waits for it: as many batches as a
 loader mostly keeps ready."""
 MOST_WORKERS = 4
-"""Processes that share the loading, on as many cores: as many as are mostly asked for."""
+"""Processes that share the loading: as many as are mostly asked for."""
 WORKER = (
     "import os, sys, time\n"
     "work_ns = int(sys.argv[1])\n"
@@ -132,19 +132,21 @@ def thread_awaited(pieces: Sequence[tuple[int, float]]) -> Iterator[Callable[[fl
 
 
 @contextmanager
-def processes_beside(work_ms: float, *, set_pace: bool = False) -> Iterator[Beside | None]:
+def processes_beside(
+    work_ms: float, *, set_pace: bool = False, count: int = 0
+) -> Iterator[Beside | None]:
     """Another process, that works for so long for each step.
 
     `set_pace`: whether some share that work, and a step waits while each of them is behind by
-    `AHEAD` steps.
+    `AHEAD` steps; `count`: how many, 0: one for each core.
     """
     if work_ms < LEAST_MS:
         yield None
         return
     command = [sys.executable, "-S", "-c", WORKER, str(round(work_ms * 1e6))]
-    count = min(MOST_WORKERS, len(os.sched_getaffinity(0))) if set_pace else 1
+    sharing = min(MOST_WORKERS, count or len(os.sched_getaffinity(0))) if set_pace else 1
     with ExitStack() as stack:
-        workers = [started(command, stack) for _ in range(count)]
+        workers = [started(command, stack) for _ in range(sharing)]
         in_turn = cycle(workers)
         behind: deque[subprocess.Popen[bytes]] = deque()
 

@@ -25,8 +25,8 @@ def changed(host: Host, change: dict[str, Scalar]) -> Conditions:
         elif name == "program" and value == "together":
             conditions = by_one_thread(conditions)
         elif name == "program":
-            of_loading = host.loading_share, host.awaiting_share
-            growing = of_loading if change.get("growing", 1) else (0.0, 0.0)
+            of_loading = host.loading_share, host.awaiting_share, 1.0
+            growing = of_loading if change.get("growing", 1) else (0.0, 0.0, 0.0)
             conditions = with_program(conditions, str(value), *growing)
         elif name in ("compiled", "growing"):
             continue  # a replayed program is compiled once, see `rare_ms`; for the other, above
@@ -47,15 +47,25 @@ def rare_ms(host: Host, change: dict[str, Scalar]) -> float:
 
 
 def with_program(
-    conditions: Conditions, program: str, working_share: float, sleeping_share: float
+    conditions: Conditions,
+    program: str,
+    working_share: float,
+    sleeping_share: float,
+    beside_share: float,
 ) -> Conditions:
     """Larger batches take longer to load, by as much as they are larger.
 
-    `working_share`, `sleeping_share`: of what the host works, and sleeps, that which grows so.
+    `working_share`, `sleeping_share`, `beside_share`: of what the host works, and sleeps, and of
+    what other threads and processes work for the step, that which grows so.
     """
     more = growth(program) - 1
     times = only(conditions, 1 + working_share * more, 1 + sleeping_share * more)
-    return msgspec.structs.replace(times, program=program)
+    return msgspec.structs.replace(
+        times,
+        program=program,
+        threads_ms=(1 + beside_share * more) * conditions.threads_ms,
+        children_ms=(1 + beside_share * more) * conditions.children_ms,
+    )
 
 
 def by_one_thread(conditions: Conditions) -> Conditions:
@@ -92,6 +102,7 @@ def loading_elsewhere(conditions: Conditions, host: Host, where: str) -> Conditi
         threads_set_pace=conditions.callers == 1,
         children_ms=children_ms,
         children_set_pace=conditions.callers == 1,
+        children=0,
     )
 
 

@@ -132,7 +132,9 @@ class Loop:
         conditions = self._conditions
         in_thread = thread_beside(conditions.threads_ms, sets_pace=conditions.threads_set_pace)
         in_processes = processes_beside(
-            conditions.children_ms, set_pace=conditions.children_set_pace
+            conditions.children_ms,
+            set_pace=conditions.children_set_pace,
+            count=conditions.children,
         )
         beside = [stack.enter_context(each) for each in (in_thread, in_processes)]
         return [each for each in beside if each is not None]

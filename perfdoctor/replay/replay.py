@@ -224,7 +224,9 @@ class Replay:
 
     def at_most(self, change: Change) -> Change | None:
         """A larger batch that takes no longer to be loaded: whether it does, nobody has seen."""
-        loading_ms = self._host.loading_share * self._host.as_observed.work_ms
+        beside = self._host.as_observed
+        loading_ms = self._host.loading_share * beside.work_ms
+        loading_ms += beside.threads_ms + beside.children_ms
         larger = growth(changed(self._host, change.step).program) > 1
         if not larger or loading_ms < FAITHFUL * self._alone.observed_ms:
             return None

@@ -162,6 +162,8 @@ class StepCalls(Struct, frozen=True, kw_only=True):
     """How long these were ready to run, and had no core."""
     children_cpu_ms: float = 0.0
     """Processor time of other processes of the program."""
+    children: int = 0
+    """Of these processes, those that take a part of it that matters; 0: none, or not told."""
     busiest_beside: str = ""
     """Of these threads and processes, which takes the most: its name."""
     restless: tuple[Restless, ...] = ()

@@ -155,6 +155,8 @@ class Conditions(Struct, frozen=True, kw_only=True):
     """Processor time of other processes."""
     children_set_pace: bool = False
     """Whether a step waits for these where they are some steps behind."""
+    children: int = 0
+    """How many processes share that work, if a step waits for them; 0: one for each core."""
     restless: int = 0
     """Processes that take what they get of a core, whatever the step does; and threads that leave
     the interpreter to others meanwhile."""

@@ -13,6 +13,7 @@ from perfdoctor.processes import cpu_seconds
 from perfdoctor.replay import beside as module
 from perfdoctor.replay.beside import (
     AHEAD,
+    MOST_WORKERS,
     processes_beside,
     restless_beside,
     restless_threads,
@@ -99,13 +100,16 @@ def test_a_process_beside_works_for_as_long_as_it_is_told() -> None:
     await_end(worker)
 
 
-def test_steps_keep_the_pace_of_processes_that_set_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("count", "sharing"), [(0, 2), (1, 1), (3, 3), (9, MOST_WORKERS)])
+def test_steps_keep_the_pace_of_processes_that_set_it(
+    count: int, sharing: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
     before = set(psutil.Process().children())
-    with processes_beside(50.0, set_pace=True) as beside:
+    with processes_beside(50.0, set_pace=True, count=count) as beside:
         assert beside is not None
         workers = set(psutil.Process().children()) - before
-        assert len(workers) == 2
+        assert len(workers) == sharing
         begin = {each: cpu_seconds(each) for each in workers}
 
         def least_worked_s() -> float:  # it is told in hundredths of a second

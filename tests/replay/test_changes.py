@@ -73,11 +73,13 @@ def test_a_larger_batch_is_loaded_as_slowly_example_by_example_or_in_the_same_ti
     larger = "batch-8-to-32"
     grows = changed(HOST, {"program": larger})
     assert (grows.program, grows.spin_ms, grows.sleep_ms) == (larger, (5.0, 10.0), (20.0,))
+    assert (grows.threads_ms, grows.children_ms) == (4.0, 4.0), "they load it, for all one knows"
     in_order: dict[str, Scalar] = {"program": larger, "growing": 0}
     for asked in (in_order, dict(reversed(in_order.items()))):
         stays = changed(HOST, asked)
         assert stays.program == larger
         assert (stays.spin_ms, stays.sleep_ms) == (WORK.spin_ms, WORK.sleep_ms)
+        assert (stays.threads_ms, stays.children_ms) == (WORK.threads_ms, WORK.children_ms)
 
 
 def test_a_host_that_only_loads_does_nothing_else_and_sleeps_for_nothing_else() -> None:

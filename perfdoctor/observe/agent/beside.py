@@ -6,6 +6,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 from perfdoctor.observe.agent.threads import Reading
+from perfdoctor.schema.calls import LITTLE
 
 UNKNOWN = Reading({}, {}, {}, {})
 """Of a process that was not there."""
@@ -38,6 +39,12 @@ class Beside:
     children_cpu_ms: float = 0.0
     """Processor time of other processes of the program."""
     workers: tuple[Worker, ...] = ()
+
+    @property
+    def children(self) -> int:
+        """How many other processes share their work: each a part of it that matters."""
+        found = [each.cpu_ms for each in self.workers if each.thread is None]
+        return sum(each >= LITTLE * max(found) for each in found)
 
 
 def is_foreign(thread: threading.Thread) -> bool:

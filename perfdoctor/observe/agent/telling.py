@@ -62,6 +62,7 @@ def step_calls(
         threads_cpu_ms=beside.threads_cpu_ms,
         threads_delayed_ms=beside.threads_delayed_ms,
         children_cpu_ms=beside.children_cpu_ms,
+        children=beside.children,
     )
 
 

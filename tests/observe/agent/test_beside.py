@@ -5,7 +5,7 @@ import os
 import threading
 from collections.abc import Mapping
 
-from perfdoctor.observe.agent.beside import Beside, work_beside
+from perfdoctor.observe.agent.beside import Beside, Worker, work_beside
 from perfdoctor.observe.agent.threads import Reading
 
 MS = 1_000_000
@@ -33,7 +33,15 @@ def test_what_other_threads_and_processes_do_beside() -> None:
     }
     found = beside(before, after)
     assert (found.delayed_ms, found.threads_cpu_ms, found.children_cpu_ms) == (1.0, 0.0, 3.0)
+    assert found.children == 2
     assert beside({}, after) == Beside()
+
+
+def test_processes_that_take_little_of_the_work_are_not_those_that_share_it() -> None:
+    took_ms = (4.0, 3.0, 0.4, 0.3)
+    children = [Worker(number, None, "", each) for number, each in enumerate(took_ms)]
+    assert Beside(workers=(Worker(9, 1, "a thread", 50.0), *children)).children == 3
+    assert Beside(workers=(Worker(9, 1, "a thread", 50.0),)).children == Beside().children == 0
 
 
 def test_threads_that_python_has_not_begun_are_no_work_of_the_programs() -> None:
