@@ -100,7 +100,7 @@ def test_a_process_beside_works_for_as_long_as_it_is_told() -> None:
     await_end(worker)
 
 
-@pytest.mark.parametrize(("count", "sharing"), [(0, 2), (1, 1), (3, 3), (9, MOST_WORKERS)])
+@pytest.mark.parametrize(("count", "sharing"), [(0, 2), (1, 1)])
 def test_steps_keep_the_pace_of_processes_that_set_it(
     count: int, sharing: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,6 +120,16 @@ def test_steps_keep_the_pace_of_processes_that_set_it(
         assert least_worked_s() >= 0.05
         beside.caught_up()
         assert least_worked_s() >= 0.05 * (AHEAD + 1)
+    for worker in workers:
+        await_end(worker)
+
+
+@pytest.mark.parametrize(("count", "sharing"), [(3, 3), (9, MOST_WORKERS)])
+def test_as_many_processes_share_the_work_as_were_seen_to(count: int, sharing: int) -> None:
+    before = set(psutil.Process().children())
+    with processes_beside(1.0, set_pace=True, count=count):
+        workers = set(psutil.Process().children()) - before
+        assert len(workers) == sharing
     for worker in workers:
         await_end(worker)
 
