@@ -20,6 +20,7 @@ from perfdoctor.processes import ProcessGroups
 from perfdoctor.protocol import (
     AGAIN,
     CLOSED,
+    LEFT,
     OPENED,
     RECORDED,
     RECORDING,
@@ -190,7 +191,7 @@ class Following:
         """
         in_turn, self._in_turn = self._in_turn, None
         until = self._until - READING_S
-        is_time = time.monotonic() < until
+        is_time = time.monotonic() < until and not (self._folder / LEFT).exists()
         if in_turn is not None and is_time and takes_turns(read_recording(self._folder)):
             running = Running(self._child, self._folder, until)
             in_turn(running)

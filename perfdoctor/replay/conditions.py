@@ -107,7 +107,7 @@ def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program:
         threads_set_pace=calls.threads == 1 and 0 < beside_ms <= calls.time_ms,
         children_ms=in_children_ms,
         children_set_pace=calls.threads == 1 and 0 < in_children_ms <= calls.time_ms,
-        children=calls.children,
+        children=max(0, calls.children - sum(each.is_process for each in free)),
         restless=round(sum(each.cores for each in free if not each.holds_interpreter)),
         restless_threads=sum(each.holds_interpreter for each in free),
         callers=calls.threads,

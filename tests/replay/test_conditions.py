@@ -310,6 +310,15 @@ def test_what_never_rests_is_beside_whatever_the_step_does() -> None:
     assert without == structs.replace(found, restless=0)
 
 
+def test_as_many_processes_load_as_were_seen_without_those_that_never_rest() -> None:
+    calls = structs.replace(beside_restless_ones(*RESTLESS), children=3)
+    never_rest = sum(each.is_process for each in RESTLESS)
+    assert never_rest == 1
+    assert told(calls, steps()).children == 3 - never_rest
+    assert told(calls, steps(etl_ms=5.0)).children == 3  # the step waits for all of them
+    assert told(structs.replace(calls, children=0), steps()).children == 0
+
+
 def test_threads_that_hold_the_interpreter_hold_it_in_the_replay() -> None:
     holding = structs.replace(RESTLESS[0], holds_interpreter=True)
     found = told(beside_restless_ones(holding, RESTLESS[1]), steps())
