@@ -186,11 +186,11 @@ class Following:
         write_whole(self._folder / AGAIN.format(self.number), text.encode())
 
     def _take_turns(self) -> None:
-        """Have the program timed in turn with its replayed step, once: before its trace is
-        read, for it may end soon.
+        """Have the program timed in turn with its replayed step, once, as long as time is left for
+        another window; before its trace is read, for it may end soon.
         """
         in_turn, self._in_turn = self._in_turn, None
-        until = self._until - READING_S
+        until = self._until - WINDOW_S - READING_S
         is_time = time.monotonic() < until and not (self._folder / LEFT).exists()
         if in_turn is not None and is_time and takes_turns(read_recording(self._folder)):
             running = Running(self._child, self._folder, until)

@@ -35,6 +35,7 @@ def ways_of_whole(eager: Eager | None, started: Started) -> list[Way]:
         threads_set_pace=True,
         children_ms=eager.children_cpu_ms,
         children_set_pace=True,
+        children=eager.children,
     )
 
     def play(change: Change, until: float) -> list[float]:

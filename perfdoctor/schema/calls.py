@@ -226,6 +226,8 @@ class Eager(Struct, frozen=True, kw_only=True):
     """Processor time of other Python threads from one call to the next; 0: none, or not known."""
     children_cpu_ms: float = 0.0
     """That of other processes of the program."""
+    children: int = 0
+    """Of these processes, those that take a part of it that matters; 0: none, or not told."""
     reads: Place | None = None
     """Where arrays of jax are read element by element, and the share of the main thread's time that
     takes."""

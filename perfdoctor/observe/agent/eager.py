@@ -209,5 +209,8 @@ def with_work_beside(eager: Eager, beside: Beside) -> Eager:
     if beside.threads_cpu_ms + beside.children_cpu_ms >= MOSTLY * eager.call_ms / eager.share:
         return eager
     return replace(
-        eager, threads_cpu_ms=beside.threads_cpu_ms, children_cpu_ms=beside.children_cpu_ms
+        eager,
+        threads_cpu_ms=beside.threads_cpu_ms,
+        children_cpu_ms=beside.children_cpu_ms,
+        children=beside.children,
     )

@@ -12,7 +12,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from perfdoctor.observe.agent.beside import Beside
+from perfdoctor.observe.agent.beside import Beside, Worker
 from perfdoctor.observe.agent.eager import (
     FEWEST_LOOKS,
     GAP_S,
@@ -194,6 +194,9 @@ def test_what_others_work_for_each_call_is_kept_unless_they_may_never_rest(
     work_ms: float, kept_ms: float
 ) -> None:
     eager = eager_of(code_of("step"), looks_of(("step", 90, 100, 1)))
-    found = with_work_beside(eager, Beside(threads_cpu_ms=work_ms, children_cpu_ms=work_ms / 3))
+    child = Worker(7, None, "7", work_ms / 3)
+    beside = Beside(threads_cpu_ms=work_ms, children_cpu_ms=child.cpu_ms, workers=(child,))
+    found = with_work_beside(eager, beside)
     assert (found.threads_cpu_ms, found.children_cpu_ms) == (kept_ms, kept_ms / 3)
+    assert found.children == (kept_ms > 0)
     assert found.call_ms == eager.call_ms
