@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 
 from perfdoctor import (
+    Change,
     Evidence,
+    Fix,
     Gain,
     Leaf,
     Observation,
@@ -14,14 +16,22 @@ from perfdoctor import (
     not_measured,
     ok,
     on_cpu,
+    place,
     sized,
     spared,
 )
 from perfdoctor_checks._copies import AS_ARGUMENT, ahead
-from perfdoctor_checks._limits import CACHES, GOOD_PART, LEAST_SHARE, MIB
+from perfdoctor_checks._limits import CACHES, GOOD_PART, LEAST_SHARE, MIB, MOSTLY
+from perfdoctor_checks._operations import STAGED
 
 SHOWN = 3
 """Arguments that are named at most."""
+ONCE = Fix(
+    summary="take what the step needs on the host, or put the array on the device once",
+    how="rows = jnp.asarray(table[index])  # not jnp.asarray(table)[index]",
+    change=Change(step={"handed": 0}),
+)
+"""The fix for an array that is handed over outside of the step's calls, and is no new data."""
 
 
 def before_the_calls(observation: Observation, steps: Steps, evidence: list[Evidence]) -> Outcome:
@@ -35,6 +45,49 @@ def before_the_calls(observation: Observation, steps: Steps, evidence: list[Evid
         return hint(text, evidence, fixes)
     gain = spared(steps.time_ms, lost_ms, lost_ms / 2, lost_ms)
     return issue(text, evidence, fixes, gain)
+
+
+def handed_again(
+    observation: Observation, steps: Steps, evidence: list[Evidence], new_bytes: int
+) -> Outcome | None:
+    """Of host arrays that are no new data, and are handed over outside of the calls of the step: to
+    find a few of their rows on the device. `new_bytes`: of what its calls take over that is new.
+    """
+    found = sorted(steps.handed_again, key=lambda each: -each.bytes)
+    size = sum(each.bytes for each in found)
+    are_most = size >= MOSTLY * (size + new_bytes)
+    lost_ms = max(steps.handed_again_ms, steps.upload_ms if are_most else 0.0)
+    lost_ms = min(lost_ms, steps.idle_ms)
+    if not found or lost_ms < LEAST_SHARE * steps.time_ms:
+        return None
+    where = place(found[0].place.file, found[0].place.line)
+    text = (
+        f"{sized(found[0].bytes)} that are no new data go to the device again and again, for "
+        f"{lost_ms:.1f} ms a step: {found[0].dtype}{list(found[0].shape)} in {where}"
+    )
+    seen = [
+        Evidence(
+            place(each.place.file, each.place.line),
+            round(each.bytes / MIB, 2),
+            "MiB",
+            f"{each.dtype}{list(each.shape)}, {each.unchanged:.0%} of it as in the call before",
+        )
+        for each in found[:SHOWN]
+    ]
+    copied_ms, worked_ms = (ms + lost_ms for ms in work_on_copies_ms(observation, steps))
+    gain = spared(steps.time_ms, copied_ms, lost_ms / 2, worked_ms)
+    return issue(text, [*evidence, *seen], [ONCE], gain)
+
+
+def work_on_copies_ms(observation: Observation, steps: Steps) -> tuple[float, float]:
+    """What the device works a step on what was handed over: it copies it once more; and at most all
+    that it computes besides the calls of the step. By the bytes that they move.
+    """
+    calls = observation.calls
+    probed = {call.function for call in calls.calls} if calls is not None else set(steps.work)
+    others = {name: share for name, share in steps.work.items() if name not in probed}
+    at_least, at_most = others.get(STAGED, 0.0), sum(others.values())
+    return at_least * steps.device_busy_ms, at_most * steps.device_busy_ms
 
 
 def is_held_up(observation: Observation, steps: Steps) -> bool:

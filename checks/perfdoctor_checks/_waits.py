@@ -50,8 +50,10 @@ def own_work_ms(steps: Steps) -> float:
 def overlapped(observation: Observation, steps: Steps) -> Gain:
     """The gain if the longer of device and host were all that a step takes; a CPU's cores they
     share. Twice as much at most: threads that sleep must be woken, which takes what is not seen.
+    What goes to the device again and again is waited for by the device, too.
     """
-    longer_ms = max(steps.device_busy_ms, own_work_ms(steps))
+    copied_ms = min(steps.upload_ms, steps.exposed_wait_ms) if steps.handed_again else 0.0
+    longer_ms = max(steps.device_busy_ms + copied_ms, own_work_ms(steps))
     if on_cpu(observation):
         longer_ms = max(longer_ms, steps.cpu_ms / max(1.0, observation.host.usable_cores))
     idle_ms = max(0.0, steps.time_ms - longer_ms)

@@ -7,7 +7,7 @@ from msgspec import Struct, field
 
 from perfdoctor.schema.calls import Eager, StepCalls
 from perfdoctor.schema.memory import DeviceMemory, LiveArrays, MemorySample
-from perfdoctor.schema.run import Threads
+from perfdoctor.schema.run import Handed, Threads
 from perfdoctor.schema.surroundings import Device
 
 Frame = tuple[str, int, str]
@@ -84,6 +84,8 @@ class Recording(Struct, kw_only=True):
     """Instant and index into `stacks`."""
     others: list[SampledThread] = field(default_factory=list)
     """A few of the threads beside the main one."""
+    handed: list[Handed] = field(default_factory=list)
+    """What the main thread hands over outside of its jitted calls."""
     compiles: list[CompileEvent] = field(default_factory=list)
     calls: dict[str, list[list[Frame]]] = field(default_factory=dict)
     """Jitted function to the stacks from which it was compiled, and called when its arguments were

@@ -57,6 +57,11 @@ class CompileCache(Struct, frozen=True, kw_only=True):
     """Programs that were compiled and written; those below its thresholds are not counted."""
 
 
+NEARLY_UNCHANGED = 0.9
+"""The share of an array's values that stay from which on it is no new data: of two batches few are
+the same, of a buffer that is filled row by row nearly all."""
+
+
 class Place(Struct, frozen=True, kw_only=True):
     """A line of code on the main thread's stack, and its share of the samples it is counted in."""
 
@@ -64,6 +69,25 @@ class Place(Struct, frozen=True, kw_only=True):
     file: str
     line: int
     share: float
+
+
+class Handed(Struct, frozen=True, kw_only=True):
+    """A large array of NumPy's that the main thread hands to a function of jax's again and again,
+    outside of the jitted calls of its step.
+    """
+
+    place: Place
+    """The line of the program, and the share of the main thread's samples in which jax had it."""
+    shape: tuple[int, ...]
+    dtype: str
+    bytes: int
+    unchanged: float
+    """The share of its values that were the same from one call to the next one that was seen."""
+
+    @property
+    def is_no_new_data(self) -> bool:
+        """Whether it is the same array each time, or one of which little was changed."""
+        return self.unchanged >= NEARLY_UNCHANGED
 
 
 class Collection(Struct, frozen=True, kw_only=True):

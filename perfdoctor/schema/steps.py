@@ -4,7 +4,7 @@ name says.
 
 from msgspec import Struct
 
-from perfdoctor.schema.run import Place
+from perfdoctor.schema.run import Handed, Place
 
 ENDED_EARLY = "the run ended before it was steady; give it more steps"
 """Why something of a run is not known, of which no window was traced."""
@@ -122,6 +122,18 @@ class Steps(Struct, frozen=True, kw_only=True):
     """Host arrays a step that were copied to a device as arguments of jitted functions."""
     upload_ms: float = 0.0
     """What these copies took a step, in all threads."""
+    handed: tuple[Handed, ...] = ()
+    """Large host arrays that are handed over outside of the step's calls, again and again."""
+
+    @property
+    def handed_again(self) -> tuple[Handed, ...]:
+        """Those of `handed` that are no new data."""
+        return tuple(each for each in self.handed if each.is_no_new_data)
+
+    @property
+    def handed_again_ms(self) -> float:
+        """What the main thread takes a step to hand these over."""
+        return sum(each.place.share for each in self.handed_again) * self.time_ms
 
     @property
     def idle_ms(self) -> float:

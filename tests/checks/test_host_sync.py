@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from perfdoctor.schema.calls import Call, Eager, Kind, Leaf, Role, StepCalls
 from perfdoctor.schema.fix import Change
 from perfdoctor.schema.observation import Observation
-from perfdoctor.schema.run import Place
+from perfdoctor.schema.run import Handed, Place
 from perfdoctor_checks import host_sync, missing_jit
 from perfdoctor_checks._elements import read_at_once
 from tests.calls import call_of
@@ -131,6 +131,15 @@ def test_results_that_the_next_call_may_be_made_of_are_a_hint(
     outcome = host_sync.check(seen)
     assert outcome.kind == kind
     assert_sound(outcome, seen)
+
+
+def test_what_goes_to_the_device_again_and_again_is_no_matter_of_reading() -> None:
+    where = Place(function="sample", file="/home/me/sac.py", line=7, share=0.1)
+    table = Handed(place=where, shape=(2**20,), dtype="float32", bytes=2**22, unchanged=1.0)
+    seen = waiting(cpu_ms=8.0, upload_ms=3.0, exposed_wait_ms=4.0, handed=(table,))
+    gain = host_sync.check(seen).gain
+    assert gain is not None
+    assert gain.speedup == pytest.approx(10 / 9)
 
 
 def test_the_gain_is_that_of_overlap() -> None:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from perfdoctor.schema.calls import Leaf, StepCalls
 from perfdoctor.schema.fix import Change
 from perfdoctor.schema.observation import Observation
+from perfdoctor.schema.run import Handed, Place
 from perfdoctor_checks import transfers
 from tests.calls import call_of
 from tests.checks.soundness import assert_sound
@@ -74,6 +75,49 @@ def test_an_accelerator_that_idles_while_data_are_copied_before_the_calls_is_a_f
     gain = outcome.gain
     assert gain is not None and gain.basis == "estimated"
     assert gain.speedup == pytest.approx(10 / 6) and gain.high == pytest.approx(10 / 6)
+
+
+def handing(unchanged: float, share: float = 0.3, new: Leaf = INDEX, **fields: Any) -> Observation:
+    """A line hands a table of 80 MB to jax, in that share of the samples."""
+    where = Place(function="sample", file="/home/me/sac.py", line=7, share=share)
+    table = Handed(
+        place=where, shape=(1_000_000, 20), dtype="float32", bytes=80_000_000, unchanged=unchanged
+    )
+    return probed(new, handed=(table,), **fields)
+
+
+def test_an_array_that_is_handed_over_again_and_again_to_find_some_rows_is_a_finding() -> None:
+    found = transfers.check(handing(0.99))
+    assert found.gain is not None
+    assert found.kind == "issue"
+    assert found.gain.speedup == pytest.approx(10 / 6)  # all 4 ms of copying
+    assert "76.3 MiB" in found.summary
+    assert "for 4.0 ms a step: float32[1000000, 20] in me/sac.py:7" in found.summary
+    assert found.fixes[0].change == Change(step={"handed": 0})
+    assert found.evidence[-1].source.endswith("99% of it as in the call before")
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        handing(0.1),
+        handing(0.99, share=0.01, upload_ms=0.0),
+        handing(0.99, share=0.01, new=leaf("images", "new", "host", 90 * MIB)),
+        handing(0.99, device_busy_ms=9.9),
+    ],
+    ids=["new data", "in no time", "most of it new", "while the device computes"],
+)
+def test_new_data_and_what_is_handed_over_in_no_time_are_none(seen: Observation) -> None:
+    assert transfers.check(seen).kind != "issue"
+
+
+def test_what_is_handed_over_may_be_copied_by_another_thread_and_by_the_device_again() -> None:
+    found = transfers.check(handing(0.99, share=0.01, work={"stage": 0.5, "other": 0.1}))
+    assert found.gain is not None
+    assert "for 4.0 ms a step" in found.summary
+    assert found.gain.low == pytest.approx(10 / 8)
+    assert found.gain.speedup == pytest.approx(10 / 3)  # and half of the 6 ms
+    assert found.gain.high == pytest.approx(10 / 2.4)
 
 
 def test_what_another_thread_copies_is_no_finding_on_an_accelerator_either() -> None:

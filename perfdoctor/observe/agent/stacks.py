@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from types import CodeType, FrameType
 
 from perfdoctor.injection.calls import OWN_FILES
+from perfdoctor.observe.agent.handed import HandedOver
 from perfdoctor.schema.recording import Frame, SampledThread
+from perfdoctor.schema.run import Handed
 
 DEPTH = 30
 """Innermost frames kept of a stack."""
@@ -54,6 +56,7 @@ class StackSampler:
     def __init__(self) -> None:
         self._main = threading.main_thread().ident
         self._of_main = Samples(DEPTH)
+        self._handed = HandedOver()
         self._others: dict[int, tuple[str, Samples]] = {}
         self._passed_over: set[int] = set()
 
@@ -66,6 +69,7 @@ class StackSampler:
         """Add the stacks of this moment."""
         frames, now_ns = sys._current_frames(), time.time_ns()
         self._of_main.add(frames.get(self._main or 0), now_ns)
+        self._handed.look(frames.get(self._main or 0))
         for thread in frames.keys() - self._passed_over - self._others.keys():
             self._meet(thread)
         for thread, (_, samples) in self._others.items():
@@ -86,6 +90,10 @@ class StackSampler:
     def stacks(self) -> list[list[Frame]]:
         """The distinct stacks of the main thread, in the order of their numbers."""
         return self._of_main.stacks()
+
+    def handed(self) -> list[Handed]:
+        """The large host arrays that the main thread hands over outside of jitted calls."""
+        return self._handed.found(len(self.samples))
 
     def others(self) -> list[SampledThread]:
         """What the threads beside the main one did."""

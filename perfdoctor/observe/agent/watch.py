@@ -217,6 +217,7 @@ class Watcher(threading.Thread):
         recording.stacks = self.windows.stacks.stacks()
         recording.samples = self.windows.stacks.samples
         recording.others = self.windows.stacks.others()
+        recording.handed = self.windows.stacks.handed()
         self.listeners.note(recording)
         beside = self.folder / f"{RECORDING}.part"
         beside.write_bytes(msgspec.json.encode(recording))

@@ -81,8 +81,9 @@ def parts(
 ) -> dict[str, object]:
     """The fields of `Steps` that divide the time of `count` steps, `included` in all."""
     gc = intersection(union([(c.start_ns, c.end_ns) for c in recording.collections]), included)
-    wait = complement(gc, intersection(timeline.waits, included))
     calls = union(np.concatenate(list(timeline.dispatches.values())))
+    waits = union(np.concatenate([timeline.waits, copied_meanwhile(timeline, calls)]))
+    wait = complement(gc, intersection(waits, included))
     dispatch = complement(union(np.concatenate([gc, wait])), intersection(calls, included))
     host = complement(union(np.concatenate([gc, wait, dispatch])), included)
     busy = intersection(timeline.busy, included)
@@ -125,6 +126,13 @@ def parts(
     }
 
 
+def copied_meanwhile(timeline: Timeline, calls: Intervals) -> Intervals:
+    """When the main thread has to wait for what another one copies to the device, which idles: no
+    event tells when it began to, and what it does meanwhile costs nothing.
+    """
+    return complement(calls, complement(timeline.busy, timeline.copies_beside))
+
+
 def reads(
     code: Code, stacks: Sequence[Sequence[Frame]], waiting: Sequence[Sequence[Frame]]
 ) -> Mask:
@@ -160,13 +168,16 @@ def code_of(timeline: Timeline, function: str, recording: Recording, count: int)
     own, calls = tuple(recording.own), timeline.dispatches[function]
     known = recording.step_calls
     gets_batches = known is None or (known.carries_state and not known.is_asked)
+    handed = frozenset(
+        (each.place.file, each.place.line) for each in recording.handed if each.is_no_new_data
+    )
     if sum(map(len, timeline.dispatches.values())) >= OP_BY_OP * count:
         # the function is one operation of many
-        return Code(own, seen=recording.stacks, gets_batches=gets_batches)
+        return Code(own, seen=recording.stacks, gets_batches=gets_batches, handed=handed)
     instants, numbers = instants_and_numbers(recording)
     during = [recording.stacks[n] for n in numbers[contains(calls, instants)]]
     leading = [*recording.calls.get(function, []), *often_seen(during, Code(own))]
-    return Code(own, leading, gets_batches=gets_batches)
+    return Code(own, leading, gets_batches=gets_batches, handed=handed)
 
 
 def often_seen(stacks: Sequence[Sequence[Frame]], code: Code) -> list[Sequence[Frame]]:

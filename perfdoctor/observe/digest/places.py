@@ -71,6 +71,8 @@ class Code:
     gets_batches: bool = True
     """Whether what other threads hand over is data for the step; it may be an actor's results, or
     the requests of a server."""
+    handed: frozenset[tuple[str, int]] = frozenset()
+    """Lines, (file, line), that hand over what is no new data: that is no loading."""
     _callers: dict[tuple[str, str], Caller] = field(default_factory=dict)
 
     @cached_property
@@ -112,6 +114,9 @@ class Code:
 
     def activity(self, stack: Sequence[Frame]) -> Activity:
         """What the main thread was busy with, innermost frame first."""
+        own = self.own_line(stack)
+        if own is not None and own[:2] in self.handed and self.is_in_jax(stack):
+            return "other"
         on_way = next(
             (i for i, (file, _, name) in enumerate(stack) if (file, name) in self.way), None
         )

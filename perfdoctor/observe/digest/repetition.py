@@ -1,7 +1,7 @@
 """Which calls begin a step: what repeats in a timeline."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
@@ -102,6 +102,11 @@ def callers_of(timeline: Timeline, function: str) -> list[Intervals]:
     return [calls for calls in found if len(calls) >= FAIR_SHARE * most]
 
 
-def step_function(weights: Mapping[str, float]) -> str | None:
-    """The jitted function that does most of the work; None if nothing was called."""
-    return max(weights, key=weights.__getitem__, default=None)
+def step_function(weights: Mapping[str, float], probed: Collection[str] = ()) -> str | None:
+    """The jitted function that does most of the work; None if nothing was called.
+
+    `probed`: the functions of a step, if they are known. Others are jax's own, which are called
+    between them; they may move more bytes, but the step is what the program has jitted.
+    """
+    working = [name for name in weights if name in probed and weights[name]]
+    return max(working or weights, key=weights.__getitem__, default=None)

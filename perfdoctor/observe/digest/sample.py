@@ -61,7 +61,7 @@ class Sample(NamedTuple):
 def sample_of(timeline: Timeline, recording: Recording) -> Sample | None:
     """The steps that count; None if no repeated dispatch was seen."""
     weights = weights_of(timeline, recording)
-    function = step_function(weights)
+    function = step_function(weights, calls_made(recording))
     if function is None:
         return None
     callers, made = callers_of(timeline, function), calls_made(recording)

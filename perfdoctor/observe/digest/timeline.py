@@ -33,6 +33,8 @@ class Timeline:
     """When the main thread handed over host arrays in its dispatches, one interval each."""
     copies: Intervals = field(default_factory=lambda: NOTHING)
     """When any thread copied a host array to a device."""
+    copies_beside: Intervals = field(default_factory=lambda: NOTHING)
+    """When other threads than the main one did."""
     callbacks: Intervals = field(default_factory=lambda: NOTHING)
     """When a program called back to Python, one interval each."""
     device_copies: Intervals = field(default_factory=lambda: NOTHING)

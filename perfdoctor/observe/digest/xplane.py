@@ -93,6 +93,7 @@ def read(trace: Path, functions: Collection[str] = ()) -> Timeline | None:
         by_thread=tuple(dispatches_of(each) for each in hosts if count_dispatches(each)),
         uploads=handed_over[contains(calls, handed_over[:, 0])],
         copies=union(together([handed_over, named(everything, COPY.__eq__)])),
+        copies_beside=union(named([*accelerators, *hosts[1:]], COPY.__eq__)),
         callbacks=named(everything, CALLBACK.match),
         device_copies=union(named(everything, DEVICE_COPY.match)),
         operations=operations,

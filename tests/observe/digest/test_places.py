@@ -50,6 +50,15 @@ def test_frames_that_load_nothing(frame: Frame, code: Code) -> None:
     assert code.activity([frame, TRAIN]) == "other"
 
 
+def test_to_hand_over_what_is_no_new_data_is_no_loading() -> None:
+    line: Frame = ("/home/me/loader.py", 5, "Replay.__getitem__")
+    put: Frame = (f"{PACKAGES}/jax/_src/numpy/array_constructors.py", 5, "array")
+    assert Code().activity([put, line, TRAIN]) == "loading"
+    code = Code(handed=frozenset({line[:2]}))
+    assert code.activity([put, line, TRAIN]) == "other"
+    assert code.activity([line, TRAIN]) == "loading"  # what else is done there
+
+
 @pytest.mark.parametrize("folder", ["datasets", "grain", "zarr", "wandb", "logging"])
 def test_a_program_is_no_loader_for_the_folder_that_it_lies_in(folder: str) -> None:
     assert Code().activity([(f"/home/me/{folder}/train.py", 10, "main")]) == "other"

@@ -25,6 +25,7 @@ from perfdoctor.schema.recording import (
     Recording,
     Window,
 )
+from perfdoctor.schema.run import Handed, Place
 from perfdoctor.schema.steps import Steps
 from tests.calls import call_of
 
@@ -168,6 +169,23 @@ def test_a_slow_loader_is_exposed_while_the_device_is_idle() -> None:
     assert steps.exposed_etl_ms == pytest.approx(6.0)
     assert steps.device_busy_ms == pytest.approx(3.0)
     assert steps.exposed_other_ms == pytest.approx(0.0)
+
+
+def test_what_is_copied_to_an_idle_device_is_waited_for_rather_than_loaded() -> None:
+    """By another thread; no event tells that `np.asarray` waits for it, on the CPU."""
+    copied = timeline(DISPATCHES, every_step(5, 8), copies_beside=every_step(2, 6))
+    steps = seen(copied, recording(LOADING))
+    assert steps.exposed_wait_ms == pytest.approx(3.0)
+    assert steps.exposed_etl_ms == pytest.approx(3.0)
+    assert steps.waits == 0.0
+    assert parts_together_ms(steps) == pytest.approx(steps.time_ms)
+
+
+def test_what_was_handed_over_is_kept() -> None:
+    where = Place(function="train", file="/home/me/train.py", line=10, share=0.1)
+    table = Handed(place=where, shape=(2**20,), dtype="float32", bytes=2**22, unchanged=1.0)
+    run = replace(recording(), handed=[table])
+    assert seen(timeline(DISPATCHES, every_step(1, 4)), run).handed == (table,)
 
 
 def test_a_slow_loader_is_named_by_its_line() -> None:
@@ -451,6 +469,13 @@ def executable(name: str, moved: float | None) -> ExecutableRecord:
 def test_the_function_that_takes_most_of_the_dispatching_makes_the_steps() -> None:
     assert step_function({"add": 1.0, "step": 3.0, "log": 2.0}) == "step"
     assert step_function({}) is None
+
+
+def test_what_the_program_has_jitted_makes_the_steps_rather_than_a_function_of_jax() -> None:
+    weights = {"stage": 8.0, "step": 3.0, "log": 2.0}
+    assert step_function(weights, ["log", "step"]) == "step"
+    assert step_function(weights, ["other"]) == "stage"
+    assert step_function({"stage": 8.0, "step": 0.0}, ["step"]) == "stage"
 
 
 def test_what_xla_says_that_a_function_moves_counts_more_than_its_dispatches() -> None:
