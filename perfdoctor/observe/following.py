@@ -124,10 +124,12 @@ class Following:
             self._child.wait(POLL_S)
 
     def _waits_longer(self) -> bool:
-        """Whether the run has more time, since no step was seen; it is given it once."""
-        if self._until == self._latest or self._has(OPENED) or (self._folder / RECORDING).exists():
+        """Whether the run has more time, since no window was opened; it is given it once."""
+        if self._until == self._latest or self.number or self._has(OPENED):
             return False
-        self._say("observing the run: no step so far, waiting longer")
+        is_known = (self._folder / RECORDING).exists()
+        seen = "no step was traced" if is_known else "no step"
+        self._say(f"observing the run: {seen} so far, waiting longer")
         self._until = self._latest
         return True
 

@@ -3,16 +3,19 @@
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
 
 from perfdoctor.observe import following
-from perfdoctor.observe.following import Within, tells_more
+from perfdoctor.observe.following import Following, Within, tells_more
 from perfdoctor.observe.in_turn import Running
 from perfdoctor.observe.run import Watched, watch
 from perfdoctor.observe.session import reasons
 from perfdoctor.processes import ProcessGroups
+from perfdoctor.protocol import OPENED, RECORDING
 from perfdoctor.schema.digest import Digest
 from perfdoctor.schema.launch import Launch
 from tests.recorded import recorded
@@ -131,6 +134,24 @@ def test_a_program_that_makes_no_step_in_time_is_waited_for_longer(
     assert sum("waiting longer" in text for text in said) == 1
     assert seen.failure is None
     assert seen.digest is not None and seen.digest.steps is not None
+
+
+@pytest.mark.parametrize(
+    ("left", "waits"),
+    [((), True), ((RECORDING,), True), ((RECORDING, OPENED.format(1)), False)],
+    ids=["no step", "no window", "a window"],
+)
+def test_more_time_is_given_once_where_no_window_was_opened(
+    left: tuple[str, ...], waits: bool, tmp_path: Path
+) -> None:
+    for name in left:
+        (tmp_path / name).touch()
+    said: list[str] = []
+    child = cast(Any, SimpleNamespace(poll=lambda: None))
+    following = Following(child, tmp_path, ProcessGroups(), Within(1.0, 2.0), said.append)
+    assert following._waits_longer() == waits
+    assert not following._waits_longer()
+    assert len(said) == waits
 
 
 def test_a_program_that_will_not_stop_is_ended(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from perfdoctor.injection.calls import Hear, Hearing
 from perfdoctor.observe.agent.compilation import CompilationWatch
-from perfdoctor.observe.agent.threads import is_blocked, read
+from perfdoctor.observe.agent.threads import Reading, is_blocked, read
 
 FIRST_CALL_S = 3.0
 """Seconds to wait for a jitted call: a program that makes none for so long has none that makes its
@@ -49,12 +49,18 @@ class Patience:
         patience = COMPILING if self._compilation.quiet_for_s() < FIRST_CALL_S / 3 else 1.0
         before = read(os.getpid())
         self.wait_for(has_begun, patience * FIRST_CALL_S)
-        if waits_long and is_blocked(before, read(os.getpid()), FIRST_CALL_S):
+        if waits_long and self._is_ahead(before, has_begun):
             self.wait_for(has_begun, AHEAD_S)
         if has_begun():
             self.wait_for(is_done, patience * seconds)
+        if waits_long and has_begun() and self._is_ahead(before, is_done):
+            self.wait_for(is_done, AHEAD_S)
         hearing.hear = None
         return is_done()
+
+    def _is_ahead(self, before: Reading, condition: Callable[[], bool]) -> bool:
+        """Whether it is not yet so, and the program waits for what it has called ahead."""
+        return not condition() and is_blocked(before, read(os.getpid()), FIRST_CALL_S)
 
     def wait_for(self, condition: Callable[[], bool], seconds: float) -> None:
         """Until it is so, the time is up, or the program ends."""

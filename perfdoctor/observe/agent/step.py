@@ -102,7 +102,12 @@ class StepWatch:
         self.step_ms = span.step_ms if span else None
         prober = Prober(self._jax, stacks=self._compilation.calls)
         self._patience.listen(
-            self.hearing, prober, prober.done.is_set, PROBING_S, prober.begun.is_set
+            self.hearing,
+            prober,
+            prober.done.is_set,
+            PROBING_S,
+            prober.begun.is_set,
+            waits_long=True,
         )
         prober.calls = [each for each in prober.calls if each.end_ns]
         self.in_context = in_context(settings(self._jax), prober.settings.values())
