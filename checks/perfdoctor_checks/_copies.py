@@ -1,9 +1,11 @@
 """What comes from the host in each step and is no new data, and what spares the copies."""
 
+from collections.abc import Sequence
+
 from msgspec import structs
 
 from perfdoctor import Change, Fix, Leaf, Observation, StepCalls, Steps
-from perfdoctor_checks._limits import LEAST_SHARE, MOSTLY
+from perfdoctor_checks._limits import LEAST_SHARE, MIB, MOSTLY
 from perfdoctor_checks._operations import STAGED
 
 AHEAD = Fix(
@@ -23,6 +25,14 @@ def from_host_again(steps: Steps, calls: StepCalls) -> list[Leaf]:
     leaves = [leaf for call in calls.calls for leaf in call.leaves]
     handed = [leaf for leaf in leaves if leaf.kind == "host" and leaf.role != "new"]
     return [*handed, *put_back(steps, calls), *put_anew(steps, calls)]
+
+
+def takes_time(steps: Steps, leaves: Sequence[Leaf]) -> bool:
+    """Whether it is worth a word that these come from the host: by their size; of a state that is
+    put back by hand, many small arrays take time as well.
+    """
+    by_hand = any(leaf.remade and leaf.role == "state" for leaf in leaves)
+    return sum(leaf.bytes for leaf in leaves) >= MIB or (by_hand and copies(steps))
 
 
 def put_back(steps: Steps, calls: StepCalls) -> list[Leaf]:

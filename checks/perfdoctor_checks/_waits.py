@@ -1,8 +1,7 @@
 """Waits of the host for results: how often, where, and what they hold up."""
 
 from perfdoctor import Change, Evidence, Fix, Gain, Observation, Steps, on_cpu, place, spared
-from perfdoctor_checks._copies import from_host_again
-from perfdoctor_checks._limits import MIB
+from perfdoctor_checks._copies import from_host_again, takes_time
 
 RARELY = 50
 """Steps: as often as a loss is worth reading."""
@@ -34,7 +33,7 @@ def round_trips(observation: Observation, steps: Steps) -> bool:
     calls = observation.calls
     if calls is not None:
         leaves = from_host_again(steps, calls)
-        return sum(leaf.bytes for leaf in leaves if leaf.role == "state") >= MIB
+        return takes_time(steps, [leaf for leaf in leaves if leaf.role == "state"])
     program = observation.program
     if program is None:
         return False

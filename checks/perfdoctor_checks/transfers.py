@@ -39,8 +39,8 @@ JAX, "Transfer guard": it finds the lines (`jax_transfer_guard="log"`), but not 
 """
 
 from perfdoctor import Observation, Outcome, hint, issue, needed, ok, sized
-from perfdoctor_checks._copies import ahead, copies, from_host_again, resting
-from perfdoctor_checks._limits import GOOD_PART, MIB
+from perfdoctor_checks._copies import ahead, from_host_again, resting, takes_time
+from perfdoctor_checks._limits import GOOD_PART
 from perfdoctor_checks._uploads import (
     at_rest,
     before_the_calls,
@@ -70,7 +70,7 @@ def check(observation: Observation) -> Outcome:
     new_bytes = sum(leaf.bytes for leaf in handed if leaf.role == "new")
     size = sum(leaf.bytes for leaf in stale)
     by_hand = any(leaf.remade and leaf.role == "state" for leaf in stale)
-    if size < MIB and not (by_hand and copies(steps)):  # many small arrays take time as well
+    if not takes_time(steps, stale):
         if again := handed_again(observation, steps, evidence, new_bytes):
             return again
         if min(steps.upload_ms, steps.idle_ms) >= GOOD_PART * steps.time_ms:

@@ -142,6 +142,27 @@ def test_what_goes_to_the_device_again_and_again_is_no_matter_of_reading() -> No
     assert gain.speedup == pytest.approx(10 / 9)
 
 
+@pytest.mark.parametrize(("upload_ms", "kind"), [(1.0, "ok"), (0.0, "issue")])
+def test_to_wait_for_a_state_of_many_small_arrays_that_is_put_back_is_no_matter_of_reading(
+    upload_ms: float, kind: str
+) -> None:
+    leaves = [
+        Leaf(
+            argument=f"params['{n}']",
+            role="state",
+            kind="device",
+            shape=(1024,),
+            dtype="float32",
+            bytes=4096,
+            remade=True,
+        )
+        for n in range(60)
+    ]
+    seen = waiting(cpu_ms=8.0, upload_ms=upload_ms, dispatches=1.0)
+    calls = StepCalls(calls=(called(*leaves),), time_ms=10.0, steps=50)
+    assert host_sync.check(replace(seen, calls=calls)).kind == kind
+
+
 def test_the_gain_is_that_of_overlap() -> None:
     gain = host_sync.check(waiting(cpu_ms=8.0)).gain
     assert gain is not None
