@@ -146,10 +146,11 @@ def told_once(verdicts: Iterable[Verdict]) -> list[Verdict]:
 
 
 def proved(verdicts: Iterable[Verdict]) -> list[Verdict]:
-    """The verdicts without findings of a replayed step whose fix changes the training, if another
-    one's fix may spare the same loss, and what is gained on top of that was not measured.
+    """The verdicts without findings whose fix changes the training, if another one's fix may spare
+    the same loss, and what is gained on top of that was not measured.
 
-    On the program itself no fix is measured on top of others, so nothing is asked of it.
+    What was replayed has to be sure even beside an estimate, and an estimate beside what was
+    measured. On the program itself no fix is measured on top of others, so nothing is asked of it.
     """
     verdicts = list(verdicts)
     others = [
@@ -162,9 +163,11 @@ def proved(verdicts: Iterable[Verdict]) -> list[Verdict]:
         gain = verdict.gain
         if verdict.kind != "issue" or not verdict.changes_training or gain is None:
             return verdict
-        if gain.basis != "replayed" or verdict.remaining is not None:
+        if gain.basis == "measured" or verdict.remaining is not None:
             return verdict
         for other in others:
+            if not verdict.measured and not other.measured:
+                continue
             if other.gain is not None and gain.low < (1 + LEAST_FOR_WORK) * other.gain.high:
                 why = f"the fix of {other.check} may spare the same: what is gained after it"
                 summary = f"{verdict.summary}; {why} was not measured"

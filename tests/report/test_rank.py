@@ -1,4 +1,5 @@
 from dataclasses import replace as changed
+from typing import Literal
 
 import pytest
 from msgspec.structs import replace
@@ -217,6 +218,18 @@ def test_what_changes_the_training_is_no_finding_where_another_fix_may_spare_the
     larger, same = proved([by_training(low), other])
     assert (larger.kind, same) == (kind, other)
     assert ("the fix of workspaces may spare the same" in larger.summary) == (kind == "hint")
+
+
+@pytest.mark.parametrize(("basis", "kind"), [("measured", "hint"), ("estimated", "issue")])
+def test_an_estimate_of_what_changes_the_training_has_to_be_sure_beside_what_was_measured(
+    basis: Literal["measured", "estimated"], kind: str
+) -> None:
+    gain = replace(measured(2.0, 2.5, 3.0), basis=basis)
+    other = Verdict("workspaces", "issue", "copies", fix=FIRST, gain=gain)
+    sparse = by_training(2.4)
+    assert sparse.gain is not None
+    estimate = changed(sparse, gain=replace(sparse.gain, basis="estimated"))
+    assert [each.kind for each in proved([estimate, other])] == [kind, "issue"]
 
 
 def test_what_was_measured_on_top_of_another_fix_needs_no_doubt() -> None:
