@@ -50,8 +50,9 @@ def before_the_calls(observation: Observation, steps: Steps, evidence: list[Evid
 def handed_again(
     observation: Observation, steps: Steps, evidence: list[Evidence], new_bytes: int
 ) -> Outcome | None:
-    """Of host arrays that are no new data, and are handed over outside of the calls of the step: to
-    find a few of their rows on the device. `new_bytes`: of what its calls take over that is new.
+    """Of host arrays that are no new data, and are handed over outside of the calls of the step:
+    whole, say, to look up a few of their rows on the device. `new_bytes`: of the new data that the
+    calls take from the host.
     """
     found = sorted(steps.handed_again, key=lambda each: -each.bytes)
     size = sum(each.bytes for each in found)

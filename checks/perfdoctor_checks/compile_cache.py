@@ -16,10 +16,11 @@ How it is measured
 ------------------
 jax.monitoring tells what XLA took for each program. For a run that ended by itself, or a workload
 that says how many steps it makes, this is compared with all of it; a trial measures whole launches
-with an empty cache folder of their own and with the one that the launch before has filled. Where a
-run's length is not known, large compilations are named, no more. What is compiled again and again,
-and what is compiled operation by operation, is no matter of a cache: see recompilation, missing-jit
-and debug-flags.
+with an empty cache folder of their own and with the one that the launch before has filled. Launches
+of a script are not tried by default, and to load what was kept takes time as well: there half of it
+must be enough. Where a run's length is not known, large compilations are named, no more. What is
+compiled again and again, and what is compiled operation by operation, is no matter of a cache: see
+recompilation, missing-jit and debug-flags.
 
 How to fix
 ----------
@@ -106,7 +107,9 @@ def check(observation: Observation) -> Outcome:
     summary = (
         f"XLA compiles for {seconds:.1f} s in each launch, {share:.0%} of a run of {run_s:.0f} s"
     )
-    return issue(summary, [*evidence, length], [fix], gain)
+    is_sure = observation.target.workload is not None or matters(seconds / 2, run_s)
+    tell = issue if is_sure else hint
+    return tell(summary, [*evidence, length], [fix], gain)
 
 
 def here(observation: Observation) -> list[Evidence]:

@@ -120,15 +120,23 @@ def test_a_workload_without_steps_is_judged_as_a_script() -> None:
 
 
 def test_a_run_that_was_over_before_its_steps_were_seen_is_judged_by_its_length() -> None:
-    seen = replace(compiling(7.0, script=True), steps=None, ended_s=14.0)
+    seen = replace(compiling(11.0, script=True), steps=None, ended_s=22.0)
     outcome = compile_cache.check(seen)
-    assert outcome.kind == "issue" and "50% of a run of 14 s" in outcome.summary
+    assert outcome.kind == "issue" and "50% of a run of 22 s" in outcome.summary
     assert_sound(outcome, seen)
     assert outcome.fixes[0].change is not None
     in_passing = replace(compiling(0.5, script=True), steps=None, ended_s=2.0)
     assert compile_cache.check(in_passing).kind == "ok"
     too_few_steps = replace(compiling(7.0), steps=None, ended_s=8.0)
     assert compile_cache.check(too_few_steps).kind == "ok"
+
+
+def test_of_a_script_whose_launch_is_not_tried_it_must_be_sure_that_seconds_are_saved() -> None:
+    seen = replace(compiling(7.0, script=True), ended_s=14.0)
+    outcome = compile_cache.check(seen)
+    assert outcome.kind == "hint" and "50% of a run of 14 s" in outcome.summary
+    assert compile_cache.check(replace(compiling(10.0, script=True), ended_s=60.0)).kind == "hint"
+    assert compile_cache.check(replace(compiling(12.0, script=True), ended_s=60.0)).kind == "issue"
 
 
 def test_what_the_step_compiles_again_and_again_is_left_to_recompilation() -> None:

@@ -53,14 +53,13 @@ class HandedOver:
     def look(self, frame: FrameType | None) -> None:
         """At a stack, by its innermost frame; no array is kept."""
         where = array = None
-        inner = frame
         while frame is not None and is_of_jax(frame.f_code.co_filename):
             found = argument_of(frame)
             if found is not None:
                 array, where = found, id(frame)
             frame = frame.f_back
-        line = own_line(frame) if array is not None and frame is not inner else None
-        if array is None or where is None or line is None:
+        line = own_line(frame) if array is not None else None
+        if line is None or where is None:
             self._latest = None
             return
         if self._latest != (line, where):  # else it is within the same call
