@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from perfdoctor import (
-    Change,
     Evidence,
     Fix,
     Gain,
@@ -21,7 +20,7 @@ from perfdoctor import (
     spared,
 )
 from perfdoctor_checks._copies import AS_ARGUMENT, ahead
-from perfdoctor_checks._limits import CACHES, GOOD_PART, LEAST_SHARE, MIB, MOSTLY
+from perfdoctor_checks._limits import CACHES, GOOD_PART, LEAST_SHARE, MIB
 from perfdoctor_checks._operations import STAGED
 
 SHOWN = 3
@@ -29,7 +28,6 @@ SHOWN = 3
 ONCE = Fix(
     summary="take what the step needs on the host, or put the array on the device once",
     how="rows = jnp.asarray(table[index])  # not jnp.asarray(table)[index]",
-    change=Change(step={"handed": 0}),
 )
 """The fix for an array that is handed over outside of the step's calls, and is no new data."""
 
@@ -48,18 +46,20 @@ def before_the_calls(observation: Observation, steps: Steps, evidence: list[Evid
 
 
 def handed_again(
-    observation: Observation, steps: Steps, evidence: list[Evidence], new_bytes: int
+    observation: Observation, steps: Steps, evidence: list[Evidence]
 ) -> Outcome | None:
     """Of host arrays that are no new data, and are handed over outside of the calls of the step:
-    whole, say, to look up a few of their rows on the device. `new_bytes`: of the new data that the
-    calls take from the host.
+    whole, say, to look up a few of their rows on the device.
+
+    Another thread may copy them. Then the long copies are theirs, if all new data are far smaller.
     """
     found = sorted(steps.handed_again, key=lambda each: -each.bytes)
-    size = sum(each.bytes for each in found)
-    are_most = size >= MOSTLY * (size + new_bytes)
-    lost_ms = max(steps.handed_again_ms, steps.upload_ms if are_most else 0.0)
-    lost_ms = min(lost_ms, steps.idle_ms)
-    if not found or lost_ms < LEAST_SHARE * steps.time_ms:
+    if not found:
+        return None
+    are_long = largest_new(observation, steps) < GOOD_PART * found[0].bytes
+    lost_ms = sum(each.place.share for each in found) * steps.time_ms
+    lost_ms = min(max(lost_ms, steps.long_upload_ms if are_long else 0.0), steps.idle_ms)
+    if lost_ms < LEAST_SHARE * steps.time_ms:
         return None
     where = place(found[0].place.file, found[0].place.line)
     text = (
@@ -78,6 +78,14 @@ def handed_again(
     copied_ms, worked_ms = (ms + lost_ms for ms in work_on_copies_ms(observation, steps))
     gain = spared(steps.time_ms, copied_ms, lost_ms / 2, worked_ms)
     return issue(text, [*evidence, *seen], [ONCE], gain)
+
+
+def largest_new(observation: Observation, steps: Steps) -> int:
+    """The bytes of the largest array that is new data, wherever it is handed over."""
+    calls = observation.calls.calls if observation.calls is not None else ()
+    new = [leaf.bytes for call in calls for leaf in call.leaves if leaf.role == "new"]
+    new += [each.bytes for each in steps.handed if not each.is_no_new_data]
+    return max(new, default=0)
 
 
 def work_on_copies_ms(observation: Observation, steps: Steps) -> tuple[float, float]:

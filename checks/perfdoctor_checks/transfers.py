@@ -19,14 +19,15 @@ Arrays that are new each time, in a run that is like a run of results which noth
 state that was made anew; where no operations are called for it, that was done on the host. So is
 a large array that is another one in each step, with the same values, where copying takes time.
 An array that is handed to jax outside of these calls, and of which little has changed since the
-last time, is found in the sampled stacks. What is no new data counts from 1 MiB. What it costs is
-measured on the captured step, with the state and the constants on the device, or without handing
-over what is the same; else estimated by the copying, and the waiting for a state that is fetched,
-as far as the device idles meanwhile. What else is copied before the calls can't be told apart;
-where an accelerator idles for a good part of the step while the thread that makes the calls copies,
-a thread that copies a step ahead would spare that. Else it is a hint: a CPU's cores would do that
-work themselves. Where an accelerator idles while new data are copied in the calls, the captured
-step is run with such a thread. Arrays that the program holds as constants are counted in its text.
+last time, is found in the sampled stacks; what it costs is estimated by the long copies of the
+trace, where new data are far smaller. What is no new data counts from 1 MiB. What it costs in the
+calls is measured on the captured step, with the state and the constants on the device; else
+estimated by the copying, and the waiting for a state that is fetched, as far as the device idles
+meanwhile. What else is copied before the calls can't be told apart; where an accelerator idles for
+a good part of the step while the thread that makes the calls copies, a thread that copies a step
+ahead would spare that. Else it is a hint: a CPU's cores would do that work themselves. Where an
+accelerator idles while new data are copied in the calls, the captured step is run with such a
+thread. Arrays that the program holds as constants are counted in its text.
 
 How to fix
 ----------
@@ -71,7 +72,7 @@ def check(observation: Observation) -> Outcome:
     size = sum(leaf.bytes for leaf in stale)
     by_hand = any(leaf.remade and leaf.role == "state" for leaf in stale)
     if not takes_time(steps, stale):
-        if again := handed_again(observation, steps, evidence, new_bytes):
+        if again := handed_again(observation, steps, evidence):
             return again
         if min(steps.upload_ms, steps.idle_ms) >= GOOD_PART * steps.time_ms:
             return before_the_calls(observation, steps, evidence)

@@ -20,8 +20,6 @@ def changed(host: Host, change: dict[str, Scalar]) -> Conditions:
             conditions = less_work(conditions, spared * host.collecting_ms)
         elif name == "handling":
             conditions = only(conditions, host.loading_share, host.awaiting_share)
-        elif name == "handed":
-            conditions = less_work(conditions, host.handed_ms)
         elif name == "restless":
             conditions = msgspec.structs.replace(conditions, restless=0, restless_threads=0)
         elif name == "program" and value == "together":

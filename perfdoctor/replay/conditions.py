@@ -39,8 +39,6 @@ class Host:
     """Work on results that it has waited for."""
     threads_ms: float = 0.0
     """What other threads work for a step, whether the calling one waits for them or not."""
-    handed_ms: float = 0.0
-    """What it takes a step to hand over host arrays outside of its calls that are no new data."""
 
 
 def alone(program: str) -> Conditions:
@@ -124,7 +122,6 @@ def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program:
         compiling_ms=calls.compiling_ms,
         reading_ms=steps.reading_ms if steps is not None else 0.0,
         threads_ms=beside_ms,
-        handed_ms=steps.handed_again_ms if steps is not None else 0.0,
     )
 
 

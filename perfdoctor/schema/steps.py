@@ -122,6 +122,9 @@ class Steps(Struct, frozen=True, kw_only=True):
     """Host arrays a step that were copied to a device as arguments of jitted functions."""
     upload_ms: float = 0.0
     """What these copies took a step, in all threads."""
+    long_upload_ms: float = 0.0
+    """The part of it in copies that took a quarter as long as the longest, or more: of an array
+    that is four times as large as all others, its own."""
     handed: tuple[Handed, ...] = ()
     """Large host arrays that are handed over outside of the step's calls, again and again."""
 
@@ -129,11 +132,6 @@ class Steps(Struct, frozen=True, kw_only=True):
     def handed_again(self) -> tuple[Handed, ...]:
         """Those of `handed` that are no new data."""
         return tuple(each for each in self.handed if each.is_no_new_data)
-
-    @property
-    def handed_again_ms(self) -> float:
-        """What the main thread takes a step to hand these over."""
-        return sum(each.place.share for each in self.handed_again) * self.time_ms
 
     @property
     def idle_ms(self) -> float:

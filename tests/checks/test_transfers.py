@@ -78,22 +78,24 @@ def test_an_accelerator_that_idles_while_data_are_copied_before_the_calls_is_a_f
 
 
 def handing(unchanged: float, share: float = 0.3, new: Leaf = INDEX, **fields: Any) -> Observation:
-    """A line hands a table of 80 MB to jax, in that share of the samples."""
+    """A line hands a table of 80 MB to jax, in that share of the samples; 3 of the 4 ms of copying
+    are in long copies.
+    """
     where = Place(function="sample", file="/home/me/sac.py", line=7, share=share)
     table = Handed(
         place=where, shape=(1_000_000, 20), dtype="float32", bytes=80_000_000, unchanged=unchanged
     )
-    return probed(new, handed=(table,), **fields)
+    return probed(new, handed=(table,), **{"long_upload_ms": 3.0, **fields})
 
 
 def test_an_array_that_is_handed_over_again_and_again_to_find_some_rows_is_a_finding() -> None:
     found = transfers.check(handing(0.99))
     assert found.gain is not None
     assert found.kind == "issue"
-    assert found.gain.speedup == pytest.approx(10 / 6)  # all 4 ms of copying
+    assert found.gain.speedup == pytest.approx(10 / 7)
     assert "76.3 MiB" in found.summary
-    assert "for 4.0 ms a step: float32[1000000, 20] in me/sac.py:7" in found.summary
-    assert found.fixes[0].change == Change(step={"handed": 0})
+    assert "for 3.0 ms a step: float32[1000000, 20] in me/sac.py:7" in found.summary
+    assert found.fixes[0].change is None  # a replay has no such copies
     assert found.evidence[-1].source.endswith("99% of it as in the call before")
 
 
@@ -101,11 +103,18 @@ def test_an_array_that_is_handed_over_again_and_again_to_find_some_rows_is_a_fin
     "seen",
     [
         handing(0.1),
-        handing(0.99, share=0.01, upload_ms=0.0),
-        handing(0.99, share=0.01, new=leaf("images", "new", "host", 90 * MIB)),
+        handing(0.99, share=0.01, long_upload_ms=0.0),
+        handing(0.99, share=0.01, new=leaf("images", "new", "host", 20 * MIB)),
+        handing(0.99, share=0.01, new=leaf("images", "new", "device", 20 * MIB)),
         handing(0.99, device_busy_ms=9.9),
     ],
-    ids=["new data", "in no time", "most of it new", "while the device computes"],
+    ids=[
+        "new data",
+        "in no time",
+        "large new data in the calls",
+        "large new data put there before",
+        "while the device computes",
+    ],
 )
 def test_new_data_and_what_is_handed_over_in_no_time_are_none(seen: Observation) -> None:
     assert transfers.check(seen).kind != "issue"
@@ -114,10 +123,10 @@ def test_new_data_and_what_is_handed_over_in_no_time_are_none(seen: Observation)
 def test_what_is_handed_over_may_be_copied_by_another_thread_and_by_the_device_again() -> None:
     found = transfers.check(handing(0.99, share=0.01, work={"stage": 0.5, "other": 0.1}))
     assert found.gain is not None
-    assert "for 4.0 ms a step" in found.summary
-    assert found.gain.low == pytest.approx(10 / 8)
-    assert found.gain.speedup == pytest.approx(10 / 3)  # and half of the 6 ms
-    assert found.gain.high == pytest.approx(10 / 2.4)
+    assert "for 3.0 ms a step" in found.summary
+    assert found.gain.low == pytest.approx(10 / 8.5)
+    assert found.gain.speedup == pytest.approx(10 / 4)  # and half of the 6 ms
+    assert found.gain.high == pytest.approx(10 / 3.4)
 
 
 def test_what_another_thread_copies_is_no_finding_on_an_accelerator_either() -> None:

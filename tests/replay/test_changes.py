@@ -64,13 +64,6 @@ def test_what_is_awaited_goes_with_the_sleep_that_it_fills() -> None:
     assert (larger.spin_ms, larger.sleep_ms, larger.awaited_ms) == ((5.0, 10.0), (32.0,), 24.0)
 
 
-def test_what_is_no_new_data_is_not_handed_over() -> None:
-    host = replace(HOST, handed_ms=4.0)
-    found = changed(host, {"handed": 0})
-    assert (found.spin_ms, found.overlap_ms) == ((1.0, 2.0), 1.0)  # half of 8 ms of work
-    assert (found.sleep_ms, found.threads_ms) == (WORK.sleep_ms, WORK.threads_ms)
-
-
 def test_loading_that_is_done_once_for_all_is_nobodys_work() -> None:
     found = changed(HOST, {"loading": "nowhere"})
     assert (found.work_ms, found.threads_ms, found.children_ms) == (4.0, 0.0, 0.0)

@@ -23,6 +23,8 @@ READING = frozenset(
 )
 TRACING = re.compile(r"/jax/_src/(?:interpreters/(?:partial_eval|mlir)|compiler)\.py$")
 """Files of jax that trace and compile."""
+OF_JAX = re.compile(r"/(?:site|dist)-packages/jax/")
+"""Files of jax."""
 LIBRARIES = re.compile(
     r"/site-packages/|/dist-packages/|/lib/python3|^<|/perfdoctor/(?:observe|injection|trials|targets)/"
 )
@@ -34,6 +36,7 @@ class Kind(NamedTuple):
 
     is_own: bool
     """The program's own."""
+    is_jax: bool
     operates: bool
     """Of jax, what dispatches operations."""
     traces: bool
@@ -47,6 +50,7 @@ def kind_of(file: str) -> Kind:
     """Asked of each frame of a stack, which is to be looked at in a few microseconds."""
     return Kind(
         is_own=LIBRARIES.search(file) is None,
+        is_jax=OF_JAX.search(file) is not None,
         operates=OPERATIONS.search(file) is not None,
         traces=TRACING.search(file) is not None,
         is_arrays=ARRAYS.search(file) is not None,

@@ -4,28 +4,18 @@ Around such a call there is no wrapper: `jnp.asarray(table)[rows]`. But while ja
 it is an argument of one of jax's functions on the stack, where it can be seen.
 """
 
-import re
 from dataclasses import dataclass
-from functools import cache
 from types import CodeType, FrameType
 from typing import Any
 
 from perfdoctor.observe.agent.arrays import COMPARED_BYTES, is_host_array
-from perfdoctor.observe.agent.frames import kind_of
+from perfdoctor.observe.agent.frames import kind_of, own_frames
 from perfdoctor.schema.run import Handed, Place
 
-OF_JAX = re.compile(r"/(?:site|dist)-packages/jax/")
-"""Files of jax."""
 PIECES, PIECE_BYTES = 64, 64
 """Pieces of an array that are compared from call to call, and bytes of each."""
 Line = tuple[CodeType, int]
 """A line of the program's own code."""
-
-
-@cache
-def is_of_jax(file: str) -> bool:
-    """Asked of each frame of a stack."""
-    return OF_JAX.search(file) is not None
 
 
 @dataclass
@@ -53,7 +43,7 @@ class HandedOver:
     def look(self, frame: FrameType | None) -> None:
         """At a stack, by its innermost frame; no array is kept."""
         where = array = None
-        while frame is not None and is_of_jax(frame.f_code.co_filename):
+        while frame is not None and kind_of(frame.f_code.co_filename).is_jax:
             found = argument_of(frame)
             if found is not None:
                 array, where = found, id(frame)
@@ -110,13 +100,12 @@ def argument_of(frame: FrameType) -> Any:
 
 def own_line(frame: FrameType | None) -> Line | None:
     """The innermost line of the program's own code."""
-    while frame is not None and not kind_of(frame.f_code.co_filename).is_own:
-        frame = frame.f_back
-    return (frame.f_code, frame.f_lineno or 0) if frame is not None else None
+    own = own_frames(frame).own
+    return (own[-1].f_code, own[-1].f_lineno or 0) if own else None
 
 
 def pieces_of(array: Any) -> tuple[bytes, ...]:
-    """Some of the array's values, all over it; none of objects, or of values without a buffer."""
+    """Some of the array's values, all over it; none of Python's objects."""
     import numpy
 
     if array.dtype.hasobject:

@@ -102,6 +102,7 @@ def measured(
         waiting_steps=float(holds(kept, timeline.waits[:, 0]).mean()),
         uploads=inside(timeline.uploads, included) / count,
         upload_ms=overhead.net_ms(intersection(timeline.copies, included)) / count,
+        long_upload_ms=overhead.net_ms(intersection(timeline.long_copies, included)) / count,
         handed=tuple(recording.handed),
         callbacks=inside(timeline.callbacks, included) / count,
         callback_ms=overhead.net_ms(intersection(union(timeline.callbacks), included)) / count,

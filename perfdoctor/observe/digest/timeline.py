@@ -33,6 +33,8 @@ class Timeline:
     """When the main thread handed over host arrays in its dispatches, one interval each."""
     copies: Intervals = field(default_factory=lambda: NOTHING)
     """When any thread copied a host array to a device."""
+    long_copies: Intervals = field(default_factory=lambda: NOTHING)
+    """The part of it in copies that took a quarter as long as the longest, or more."""
     copies_beside: Intervals = field(default_factory=lambda: NOTHING)
     """When other threads than the main one did."""
     callbacks: Intervals = field(default_factory=lambda: NOTHING)

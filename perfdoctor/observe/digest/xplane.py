@@ -39,6 +39,8 @@ BEGIN, END = "ThreadpoolListener::StartRegion", "ThreadpoolListener::StopRegion"
 execution itself has no length where the program did not leave the thread."""
 UPLOAD, COPY = "DevicePut", "H2D Dispatch"
 """A host array that becomes an argument; the copy itself, where it is made by another thread."""
+LONG = 0.25
+"""The part of the longest copy from which on one is long: that of a far smaller array is not."""
 CALLBACK = re.compile(r"^(pure_callback|io_callback|debug_callback|debug_print)[.\d]*$")
 """XLA names the operation that calls back to Python by the primitive of JAX."""
 FEW = 10
@@ -81,6 +83,7 @@ def read(trace: Path, functions: Collection[str] = ()) -> Timeline | None:
     dispatches = dispatches_of(*main)
     calls = union(together(dispatches.values()))
     handed_over = named(main, UPLOAD.__eq__)
+    copied = together([handed_over, named(everything, COPY.__eq__)])
     everywhere = union(together(spans for found in busy.values() for spans in found))
     marks = set[str]().union(*map(step_marks, hosts))
     operations = operations_of(everything, accelerators)
@@ -92,7 +95,8 @@ def read(trace: Path, functions: Collection[str] = ()) -> Timeline | None:
         busy=everywhere,
         by_thread=tuple(dispatches_of(each) for each in hosts if count_dispatches(each)),
         uploads=handed_over[contains(calls, handed_over[:, 0])],
-        copies=union(together([handed_over, named(everything, COPY.__eq__)])),
+        copies=union(copied),
+        long_copies=union(long_ones(copied)),
         copies_beside=union(named([*accelerators, *hosts[1:]], COPY.__eq__)),
         callbacks=named(everything, CALLBACK.match),
         device_copies=union(named(everything, DEVICE_COPY.match)),
@@ -107,6 +111,13 @@ def read(trace: Path, functions: Collection[str] = ()) -> Timeline | None:
         operation_ms=operation_ms(hosts),
         computed_ms=computed_ms(hosts) if are_small else {},
     )
+
+
+def long_ones(spans: Intervals) -> Intervals:
+    """Those that are not far shorter than the longest."""
+    lengths = spans[:, 1] - spans[:, 0]
+    found: Intervals = spans[lengths >= LONG * lengths.max(initial=0)]
+    return found
 
 
 def step_marks(thread: Thread) -> set[str]:

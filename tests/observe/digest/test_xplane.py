@@ -24,6 +24,7 @@ from perfdoctor.observe.digest.xplane import (
     count_dispatches,
     dispatches_in,
     dispatches_of,
+    long_ones,
     profile_start_ns,
     read,
     regions,
@@ -293,6 +294,13 @@ def test_a_host_array_in_each_call_is_an_upload(traced: Timeline) -> None:
     assert len(traced.uploads) == 20
     calls = traced.dispatches["step"]
     assert np.all(np.searchsorted(calls[:, 0], traced.uploads[:, 0], side="right") > 0)
+
+
+def test_long_copies_are_those_of_the_largest_array() -> None:
+    """A batch in each step, and a large table in two of them."""
+    batches, tables = [(10 * n, 10 * n + 1) for n in range(5)], [(50, 90), (100, 115)]
+    assert long_ones(np.asarray([*batches, *tables])).tolist() == [[50, 90], [100, 115]]
+    assert long_ones(NOTHING).tolist() == []
 
 
 def test_copies_take_their_time(traced: Timeline) -> None:
