@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from perfdoctor.catalogue import checks
 from tests.command import ROOT
-from tools.docs.accuracy import shown
+from tools.docs.accuracy import PAGES, shown
 from tools.docs.checks import check_page, index, plain
 from tools.docs.pages import generated
 
@@ -30,8 +30,8 @@ def test_there_is_no_page_of_a_check_that_is_gone() -> None:
 
 
 @pytest.mark.parametrize("result", RESULTS, ids=lambda file: file.stem)
-def test_each_result_is_in_the_page_with_its_commit(result: Path) -> None:
-    page = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
+def test_each_result_is_in_a_page_with_its_commit(result: Path) -> None:
+    page = "".join((ROOT / "docs" / each).read_text(encoding="utf-8") for each in PAGES)
     assert f"(../{result.relative_to(ROOT)})" in page
     if result.stem != "gpu":  # reports of single runs, with a heading of their own
         text = result.read_text(encoding="utf-8")

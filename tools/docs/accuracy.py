@@ -1,4 +1,4 @@
-"""The page of what was measured: accuracy.md beside this file, with the saved results in it.
+"""The pages of what was measured, with the saved results in them: PAGES beside this file.
 
 A line `{{ clinic/catalogue }}` there stands for tests/clinic/results/catalogue.txt.
 """
@@ -6,21 +6,20 @@ A line `{{ clinic/catalogue }}` there stands for tests/clinic/results/catalogue.
 import re
 from pathlib import Path
 
-TEMPLATE = Path(__file__).with_name("accuracy.md")
+PAGES = ("accuracy.md", "rounds.md")
 RESULT = re.compile(r"^\{\{ (\w+)/(\w+) \}\}$", re.MULTILINE)
-MADE = (
-    "<!-- Made by `python -m tools.docs` from tools/docs/accuracy.md and the saved results. -->\n\n"
-)
 
 
-def accuracy(root: Path) -> str:
-    """The whole page."""
+def filled(page: str, root: Path) -> str:
+    """The whole page, by its name."""
 
     def result(found: re.Match[str]) -> str:
         path = f"tests/{found[1]}/results/{found[2]}.txt"
         return shown((root / path).read_text(encoding="utf-8"), path)
 
-    return MADE + RESULT.sub(result, TEMPLATE.read_text(encoding="utf-8"))
+    made = f"<!-- Made by `python -m tools.docs` from tools/docs/{page} and the saved results. -->"
+    text = Path(__file__).with_name(page).read_text(encoding="utf-8")
+    return f"{made}\n\n{RESULT.sub(result, text)}"
 
 
 def shown(text: str, path: str) -> str:

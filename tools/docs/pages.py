@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from perfdoctor.catalogue import checks
-from tools.docs.accuracy import accuracy
+from tools.docs.accuracy import PAGES, filled
 from tools.docs.checks import check_page, index
 
 ROOT = Path(__file__).parents[2]
@@ -15,5 +15,4 @@ def generated() -> dict[Path, str]:
     folder = ROOT / "docs" / "checks"
     pages = {folder / f"{each.id}.md": check_page(each) for each in catalogue}
     pages[folder / "index.md"] = index(catalogue)
-    pages[ROOT / "docs" / "accuracy.md"] = accuracy(ROOT)
-    return pages
+    return pages | {ROOT / "docs" / page: filled(page, ROOT) for page in PAGES}
