@@ -1,5 +1,6 @@
 """The words that a check answers with."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -104,6 +105,26 @@ def spared(whole_ms: float, likely_ms: float, least_ms: float, most_ms: float) -
         for each_ms in (likely_ms, least_ms, max(likely_ms, most_ms))
     )
     return estimated(likely, least, most)
+
+
+def of_host_work(observation: Observation, gain: Gain) -> Gain:
+    """The estimated gain of a fix that spares work of the host, with what the step takes alone.
+
+    Such a fix leaves the step as it is. So it gains what the step takes in the run over what it
+    takes alone, if this work is all that the host loses, and never more, as far as the replay is
+    like the run. The timeline tells of this work by itself, but not of what else goes with it: if
+    that is less, the gain lies between the two, in their geometric middle. That the work is a loss
+    at all is still told by the timeline's low end. How much better that is than the timeline by
+    itself: `python -m tests.benchmarks.host_estimates`.
+    """
+    alone, eager = observation.alone, observation.eager
+    if alone is None or alone.off_by is None or (eager is not None and eager.is_step):
+        return gain  # of a step that is not jitted, it was replayed as one program
+    most = alone.host_gain
+    if most < 1:
+        return gain
+    likely = math.sqrt(min(gain.speedup, most) * most)
+    return estimated(likely, min(gain.low, most), most * alone.off_by)
 
 
 def on_cpu(observation: Observation) -> bool:

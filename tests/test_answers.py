@@ -8,6 +8,7 @@ from perfdoctor.answers import (
     needed,
     not_applicable,
     not_measured,
+    of_host_work,
     ok,
     on_accelerator,
     on_cpu,
@@ -16,6 +17,7 @@ from perfdoctor.answers import (
     shorten,
     sized,
 )
+from perfdoctor.schema.calls import Alone, Eager
 from perfdoctor.schema.errors import NothingMeasured
 from perfdoctor.schema.fix import Fix, Gain
 from perfdoctor.schema.report import Evidence, Outcome
@@ -50,6 +52,34 @@ def test_what_was_not_seen_is_not_well() -> None:
 
 def test_an_estimate_is_marked_as_one() -> None:
     assert estimated(1.5, 1.2, 2.0) == GAIN
+
+
+@pytest.mark.parametrize(
+    ("alone_ms", "emulated_ms", "likely", "low", "high"),
+    [
+        (25.0, 100.0, 2.0 * 2**0.5, 1.5, 4.0),  # more than the timeline tells: in the middle
+        (62.5, 80.0, 1.6, 1.5, 2.0),  # less: no more than that, by a replay that is off by 1.25
+        (80.0, 100.0, 1.25, 1.25, 1.25),  # less than the timeline's low end
+        (125.0, 100.0, 2.0, 1.5, 3.0),  # the replay is slower than the run: it tells nothing
+        (25.0, None, 2.0, 1.5, 3.0),  # what was replayed is not all of the step
+    ],
+)
+def test_what_the_step_takes_alone_bounds_what_work_of_the_host_costs(
+    alone_ms: float, emulated_ms: float | None, likely: float, low: float, high: float
+) -> None:
+    alone = Alone(alone_ms=alone_ms, emulated_ms=emulated_ms, observed_ms=100.0)
+    seen = replace(recorded("healthy"), alone=alone, eager=None)
+    gain = of_host_work(seen, estimated(2.0, 1.5, 3.0))
+    assert gain.basis == "estimated"
+    assert (gain.speedup, gain.low, gain.high) == pytest.approx((likely, low, high))
+
+
+def test_a_step_that_was_replayed_as_one_program_bounds_nothing() -> None:
+    alone = Alone(alone_ms=25.0, emulated_ms=100.0, observed_ms=100.0)
+    eager = Eager(function="step", file="loop.py", line=7, call_ms=90.0, share=0.9, is_saved=True)
+    seen, told = replace(recorded("healthy"), alone=alone, eager=eager), estimated(2.0, 1.5, 3.0)
+    assert of_host_work(seen, told) == told
+    assert of_host_work(replace(seen, alone=None, eager=None), told) == told
 
 
 def test_a_needed_part_that_is_there_is_returned_even_if_it_is_empty() -> None:

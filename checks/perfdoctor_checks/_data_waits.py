@@ -2,7 +2,17 @@
 
 import math
 
-from perfdoctor import Evidence, Gain, Observation, Steps, estimated, on_cpu, place, spared
+from perfdoctor import (
+    Evidence,
+    Gain,
+    Observation,
+    Steps,
+    estimated,
+    of_host_work,
+    on_cpu,
+    place,
+    spared,
+)
 from perfdoctor_checks._limits import MOSTLY
 from perfdoctor_checks._loading import CHEAPER
 
@@ -64,7 +74,8 @@ def without_waiting(observation: Observation, steps: Steps, waiting_ms: float) -
     seen_ms = min(waiting_ms, steps.exposed_etl_ms)
     sure_ms = max(0.0, seen_ms / 2 - 2 * steps.standard_error_ms)
     most_ms = max(waiting_ms, steps.time_ms - least_ms(observation, steps))
-    return spared(steps.time_ms, waiting_ms, sure_ms, most_ms)
+    gain = spared(steps.time_ms, waiting_ms, sure_ms, most_ms)
+    return of_host_work(observation, gain)
 
 
 def least_ms(observation: Observation, steps: Steps) -> float:

@@ -13,6 +13,7 @@ from perfdoctor import (
     hint,
     issue,
     not_measured,
+    of_host_work,
     ok,
     on_cpu,
     place,
@@ -42,7 +43,7 @@ def before_the_calls(observation: Observation, steps: Steps, evidence: list[Evid
     if on_cpu(observation) or lost_ms < GOOD_PART * steps.time_ms:
         return hint(text, evidence, fixes)
     gain = spared(steps.time_ms, lost_ms, lost_ms / 2, lost_ms)
-    return issue(text, evidence, fixes, gain)
+    return issue(text, evidence, fixes, of_host_work(observation, gain))
 
 
 def handed_again(
@@ -77,6 +78,7 @@ def handed_again(
     ]
     copied_ms, worked_ms = (ms + lost_ms for ms in work_on_copies_ms(observation, steps))
     gain = spared(steps.time_ms, copied_ms, lost_ms / 2, worked_ms)
+    gain = of_host_work(observation, gain)
     return issue(text, [*evidence, *seen], [ONCE], gain)
 
 

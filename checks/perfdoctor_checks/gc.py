@@ -39,6 +39,7 @@ from perfdoctor import (
     hint,
     issue,
     needed,
+    of_host_work,
     ok,
     shorten,
     spared,
@@ -65,6 +66,7 @@ def check(observation: Observation) -> Outcome:
         text = f"{summary(garbage, steps)}; the device computes meanwhile"
         return hint(text, evidence, fixes(observation))
     gain = spared(steps.time_ms, exposed_ms, exposed_ms * surely(garbage), steps.gc_ms)
+    gain = of_host_work(observation, gain)
     return issue(summary(garbage, steps), evidence, fixes(observation), gain)
 
 

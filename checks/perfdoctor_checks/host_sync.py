@@ -33,7 +33,17 @@ JAX, "Asynchronous dispatch". Deeplearning4j, "Performance debugging": listeners
 frequency.
 """
 
-from perfdoctor import Observation, Outcome, hint, issue, needed, not_applicable, ok, traced
+from perfdoctor import (
+    Observation,
+    Outcome,
+    hint,
+    issue,
+    needed,
+    not_applicable,
+    of_host_work,
+    ok,
+    traced,
+)
 from perfdoctor_checks._elements import at_once, by_elements, read_at_once, seen_reading
 from perfdoctor_checks._limits import LEAST_SHARE, MOSTLY
 from perfdoctor_checks._operations import asks_in_between, reads_one_by_one
@@ -74,6 +84,7 @@ def check(observation: Observation) -> Outcome:
     gain = at_once(steps) if one_by_one else overlapped(observation, steps)
     if gain.speedup < 1 + LEAST_SHARE:
         return ok("the host waits for each step, and has nothing to do meanwhile", *evidence)
+    gain = of_host_work(observation, gain)
     if steps.waits_in:
         text = f"{steps.waits_in} waits for the result of each call: {summary(steps)}"
         return hint(text, evidence, [of_library(steps.waits_in)])

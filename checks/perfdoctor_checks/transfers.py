@@ -39,7 +39,7 @@ References
 JAX, "Transfer guard": it finds the lines (`jax_transfer_guard="log"`), but not reads on a CPU.
 """
 
-from perfdoctor import Observation, Outcome, hint, issue, needed, ok, sized
+from perfdoctor import Observation, Outcome, hint, issue, needed, of_host_work, ok, sized
 from perfdoctor_checks._copies import ahead, from_host_again, resting, takes_time
 from perfdoctor_checks._limits import GOOD_PART
 from perfdoctor_checks._uploads import (
@@ -87,4 +87,5 @@ def check(observation: Observation) -> Outcome:
     gain = at_rest(steps, size / max(1, size + new_bytes), fetched=fetched)
     text = summary(stale, size, fetched=fetched)
     advice = resting(observation, fetched, by_hand=by_hand)
+    gain = of_host_work(observation, gain)
     return issue(text, [*evidence, *sizes(stale)], [advice], gain)

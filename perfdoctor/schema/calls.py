@@ -211,6 +211,19 @@ class Alone(Struct, frozen=True, kw_only=True):
     made: tuple[str, ...] = ()
     """Arguments whose values could not be saved, and were made up."""
 
+    @property
+    def host_gain(self) -> float:
+        """What it would gain if the host did nothing but call the step."""
+        return self.observed_ms / self.alone_ms
+
+    @property
+    def off_by(self) -> float | None:
+        """The factor, 1 or more, between the emulated step and the observed one."""
+        if self.emulated_ms is None:
+            return None
+        ratio = self.emulated_ms / self.observed_ms
+        return max(ratio, 1 / ratio)
+
 
 class Eager(Struct, frozen=True, kw_only=True):
     """The Python function in which a program dispatches its step operation by operation."""
