@@ -29,6 +29,9 @@ WHILE_COMPILING = (
     "jax_debug_log_modules",
 )
 """Settings that cost nothing once everything is compiled."""
+LEAKS = "jax_check_tracer_leaks"
+"""The one of them with which jax passes over some of its caches (jax/_src/util.py, `cache`), so
+that small functions of its own may be compiled again in each step."""
 CHECKIFY = "checkify"
 CHECKED = "whether each operation's results or indices are wrong is computed beside them"
 """Checks that the step's own function makes, by `jax.experimental.checkify`."""

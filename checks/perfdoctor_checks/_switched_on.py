@@ -1,6 +1,7 @@
 """Aids for debugging that are switched on, and how each is switched off."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from perfdoctor import Change, Fix, Observation, Scalar, Setting, set_variables
 from perfdoctor_checks._aids import (
@@ -8,12 +9,15 @@ from perfdoctor_checks._aids import (
     CHECKIFY,
     COSTLY,
     DUMP_FLAG,
+    LEAKS,
     NO_JIT,
     OFF,
     PYTHON,
     SLOW_FLAG,
     WHILE_COMPILING,
 )
+from perfdoctor_checks._limits import MOSTLY
+from perfdoctor_checks._repeats import repeats_of
 
 ALLOWED = "allow"
 """The value of a transfer guard that is off."""
@@ -52,6 +56,26 @@ def from_settings(settings: tuple[Setting, ...]) -> list[Aid]:
         for each in settings
         if each.name in (*COSTLY, *WHILE_COMPILING) and each.value not in OFF
     ]
+
+
+def with_compiling(observation: Observation, found: Sequence[Aid]) -> list[Aid]:
+    """The same; of the search for leaks, what it has jax do in each step, if the timed steps mostly
+    compiled, and mostly functions of jax's own, whose repeats jax does not explain.
+    """
+    calls = observation.calls
+    repeats = repeats_of(observation.compiles or ())
+    spent = {name: sum(one.seconds for one in each) for name, each in repeats.items()}
+    unexplained = {name: spent[name] for name, each in repeats.items() if not each[-1].reason}
+    is_most = sum(unexplained.values()) >= MOSTLY * sum(spent.values())
+    if calls is None or not unexplained or not is_most:
+        return list(found)
+    share, worst = calls.compiling_ms / calls.time_ms, max(unexplained, key=unexplained.__getitem__)
+    if share < MOSTLY:
+        return list(found)
+    effect = (
+        f"jax compiles functions of its own again in each step ({worst}), {share:.0%} of its time"
+    )
+    return [replace(aid, effect=effect) if aid.name == LEAKS else aid for aid in found]
 
 
 def from_python(observation: Observation) -> list[Aid]:

@@ -10,14 +10,16 @@ Why it costs
 `jax_debug_nans` and `jax_debug_infs` search the results of each call before the next may begin: 5 %
 at 3 MB of parameters, 1.6 times at 8 MB. `jax_disable_jit` runs each operation by itself. Python's
 debugging allocators slow all of Python. `jax_enable_checks`, `jax_check_tracer_leaks`,
-`jax_log_compiles` and dumps cost while something is compiled, and nothing after (measured).
+`jax_log_compiles` and dumps cost while something is compiled, and nothing after (measured), but
+that with `jax_check_tracer_leaks` jax may compile small functions of its own again in each step.
 `checkify` computes beside each operation whether its results or indices are wrong.
 
 How it is measured
 ------------------
 The settings in force are read from the running jax, and the environment beside them; functions that
 `checkify` has changed are known by what they return. What an aid costs is not in the observation: a
-trial without it decides whether this is an issue.
+trial without it decides whether this is an issue. `jax_disable_jit` is one without, and so is
+`jax_check_tracer_leaks` where the timed steps mostly compile functions that are not the user's.
 
 How to fix
 ----------
@@ -30,7 +32,7 @@ JAX, "Introduction to debugging": flags; "Transfer guard". Python, "Development 
 """
 
 from perfdoctor import Evidence, Observation, Outcome, hint, issue, needed, ok
-from perfdoctor_checks._aids import NO_JIT
+from perfdoctor_checks._aids import LEAKS, NO_JIT
 from perfdoctor_checks._switched_on import (
     dumps,
     fix,
@@ -39,6 +41,7 @@ from perfdoctor_checks._switched_on import (
     from_settings,
     from_xla,
     summary,
+    with_compiling,
 )
 
 ID = "debug-flags"
@@ -55,6 +58,7 @@ def check(observation: Observation) -> Outcome:
         count = Evidence("settings changed", len(settings), "", "jax.config")
         return ok("no aid for debugging is switched on", count)
     evidence = [Evidence(aid.name, aid.value, "", aid.source) for aid in found]
-    is_certain = any(aid.name == NO_JIT for aid in found)
+    seen = sorted(with_compiling(observation, found), key=lambda aid: aid.effect is None)
+    is_certain = any(aid.name == NO_JIT or (aid.name == LEAKS and aid.effect) for aid in seen)
     said = issue if is_certain else hint
-    return said(summary(found), evidence, [fix(observation, found)])
+    return said(summary(seen), evidence, [fix(observation, found)])

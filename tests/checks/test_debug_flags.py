@@ -8,7 +8,7 @@ from perfdoctor.schema.calls import StepCalls
 from perfdoctor.schema.fix import Change
 from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.report import Outcome
-from perfdoctor.schema.run import Setting
+from perfdoctor.schema.run import Compile, Setting
 from perfdoctor.trials.change import changed_env
 from perfdoctor_checks import _aids, debug_flags
 from tests.calls import call_of
@@ -170,3 +170,21 @@ def test_a_step_that_checks_itself_is_tried_without() -> None:
     assert outcome.kind == "hint" and "checkify" in outcome.summary
     assert change_of(checked).step == {"program": "unchecked"}
     assert "checkify" in outcome.fixes[0].how
+
+
+@pytest.mark.parametrize(
+    ("compiling_ms", "reason", "kind"),
+    [(18.0, None, "issue"), (8.0, None, "hint"), (18.0, "never seen input type", "hint")],
+)
+def test_a_search_for_leaks_may_have_jax_compile_its_own_functions_again(
+    compiling_ms: float, reason: str | None, kind: str
+) -> None:
+    calls = StepCalls(time_ms=20.0, steps=8, calls=(call_of(),), compiling_ms=compiling_ms)
+    again = tuple(
+        Compile(function="unstack", seconds=0.2, at_s=at_s, reason=reason) for at_s in range(9)
+    )
+    seen = replace(setting(_aids.LEAKS, origin="code"), calls=calls, compiles=again)
+    outcome = found(seen)
+    assert outcome.kind == kind
+    assert ("(unstack), 90% of its time" in outcome.summary) == (kind == "issue")
+    assert outcome.fixes[0].change is None
