@@ -112,10 +112,10 @@ def of_host_work(observation: Observation, gain: Gain) -> Gain:
 
     Such a fix leaves the step as it is. So it gains what the step takes in the run over what it
     takes alone, if this work is all that the host loses, and never more, as far as the replay is
-    like the run, which it is not where it gains less than is sure. The timeline tells of this work by itself, but not of what else goes with it: if
-    that is less, the gain lies between the two, in their geometric middle. That the work is a loss
-    at all is still told by the timeline's low end. How much better that is than the timeline by
-    itself: `python -m tests.benchmarks.host_estimates`.
+    like the run, which it is not where that is less than is sure. The timeline tells of this work
+    by itself, but not of what else goes with it: if that is less, the gain lies between the two, in
+    their geometric middle. That the work is a loss at all is still told by the timeline's low end.
+    How much better that is than the timeline by itself: `python -m tests.benchmarks.host_estimates`.
     """
     alone, eager = observation.alone, observation.eager
     if alone is None or alone.off_by is None or (eager is not None and eager.is_step):
