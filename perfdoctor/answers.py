@@ -115,7 +115,7 @@ def of_host_work(observation: Observation, gain: Gain) -> Gain:
     like the run, which it is not where that is less than is sure. The timeline tells of this work
     by itself, but not of what else goes with it: if that is less, the gain lies between the two, in
     their geometric middle. That the work is a loss at all is still told by the timeline's low end.
-    How much better that is than the timeline by itself: `python -m tests.benchmarks.host_estimates`.
+    How much better that is than the timeline: `python -m tests.benchmarks.host_estimates`.
     """
     alone, eager = observation.alone, observation.eager
     if alone is None or alone.off_by is None or (eager is not None and eager.is_step):
