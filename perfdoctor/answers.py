@@ -19,6 +19,8 @@ PLAIN = re.compile(r"[\w.:=]+")
 """A value that a shell takes as it is, without quotes."""
 SIZES = ((2.0**20, "MiB"), (2.0**10, "KiB"))
 """Units of memory, the largest first, each with its bytes."""
+SURE = 0.05
+"""What an estimate must surely gain to be a finding by itself: the default of `--min-gain`."""
 MOST = 0.98
 """The largest share of a step that an estimated gain may save: an estimate is never so good that
 nothing of the step is left."""
@@ -121,8 +123,8 @@ def of_host_work(observation: Observation, gain: Gain) -> Gain:
     if alone is None or alone.off_by is None or (eager is not None and eager.is_step):
         return gain  # of a step that is not jitted, it was replayed as one program
     most = alone.host_gain
-    if most < gain.low:
-        return gain  # the replay was slower than the run
+    if most < gain.low or not gain.is_worth(SURE):
+        return gain  # the replay was slower than the run; or only a trial makes it a finding
     likely = math.sqrt(min(gain.speedup, most) * most)
     return estimated(likely, gain.low, most * alone.off_by)
 
