@@ -9,7 +9,7 @@ from typing import TypeVar
 from msgspec import structs
 
 from perfdoctor.schema.errors import NothingMeasured
-from perfdoctor.schema.fix import Fix, Gain
+from perfdoctor.schema.fix import MIN_GAIN, Fix, Gain
 from perfdoctor.schema.observation import Observation
 from perfdoctor.schema.report import Evidence, Outcome
 from perfdoctor.schema.steps import Steps
@@ -19,8 +19,6 @@ PLAIN = re.compile(r"[\w.:=]+")
 """A value that a shell takes as it is, without quotes."""
 SIZES = ((2.0**20, "MiB"), (2.0**10, "KiB"))
 """Units of memory, the largest first, each with its bytes."""
-SURE = 0.05
-"""What an estimate must surely gain to be a finding by itself: the default of `--min-gain`."""
 MOST = 0.98
 """The largest share of a step that an estimated gain may save: an estimate is never so good that
 nothing of the step is left."""
@@ -120,13 +118,14 @@ def of_host_work(observation: Observation, gain: Gain) -> Gain:
     How much better that is than the timeline: `python -m tests.benchmarks.host_estimates`.
     """
     alone, eager = observation.alone, observation.eager
-    if alone is None or alone.off_by is None or (eager is not None and eager.is_step):
+    error = alone.emulation_error if alone is not None else None
+    if alone is None or error is None or (eager is not None and eager.is_step):
         return gain  # of a step that is not jitted, it was replayed as one program
     most = alone.host_gain
-    if most < gain.low or not gain.is_worth(SURE):
+    if most < gain.low or not gain.is_worth(MIN_GAIN):
         return gain  # the replay was slower than the run; or only a trial makes it a finding
     likely = math.sqrt(min(gain.speedup, most) * most)
-    return estimated(likely, gain.low, most * alone.off_by)
+    return estimated(likely, gain.low, most * math.exp(abs(error)))
 
 
 def on_cpu(observation: Observation) -> bool:

@@ -81,6 +81,12 @@ def test_a_step_that_was_replayed_as_one_program_bounds_nothing() -> None:
     assert of_host_work(replace(seen, alone=None, eager=None), told) == told
 
 
+def test_an_estimate_that_only_a_trial_makes_a_finding_is_left_as_it_is() -> None:
+    alone = Alone(alone_ms=98.0, emulated_ms=100.0, observed_ms=100.0)
+    seen, told = replace(recorded("healthy"), alone=alone, eager=None), estimated(2.0, 1.0, 3.0)
+    assert of_host_work(seen, told) == told
+
+
 def test_a_needed_part_that_is_there_is_returned_even_if_it_is_empty() -> None:
     assert needed(()) == ()
     assert needed(0) == 0

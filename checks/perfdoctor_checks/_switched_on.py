@@ -72,9 +72,7 @@ def with_compiling(observation: Observation, found: Sequence[Aid]) -> list[Aid]:
     share, worst = calls.compiling_ms / calls.time_ms, max(unexplained, key=unexplained.__getitem__)
     if share < MOSTLY:
         return list(found)
-    effect = (
-        f"jax compiles functions of its own again in each step ({worst}), {share:.0%} of its time"
-    )
+    effect = f"{share:.0%} of the steps' time jax compiles functions of its own again ({worst})"
     return [replace(aid, effect=effect) if aid.name == LEAKS else aid for aid in found]
 
 

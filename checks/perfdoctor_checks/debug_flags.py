@@ -10,15 +10,15 @@ Why it costs
 `jax_debug_nans` and `jax_debug_infs` search the results of each call before the next may begin: 5 %
 at 3 MB of parameters, 1.6 times at 8 MB. `jax_disable_jit` runs each operation by itself. Python's
 debugging allocators slow all of Python. `jax_enable_checks`, `jax_check_tracer_leaks`,
-`jax_log_compiles` and dumps cost while something is compiled, and nothing after (measured), but
-that with `jax_check_tracer_leaks` jax may compile small functions of its own again in each step.
+`jax_log_compiles` and dumps cost while something is compiled, and nothing after (measured); but
+with `jax_check_tracer_leaks` jax may compile small functions of its own again in each step.
 `checkify` computes beside each operation whether its results or indices are wrong.
 
 How it is measured
 ------------------
 The settings in force are read from the running jax, and the environment beside them; functions that
 `checkify` has changed are known by what they return. What an aid costs is not in the observation: a
-trial without it decides whether this is an issue. `jax_disable_jit` is one without, and so is
+trial without it decides whether this is an issue. `jax_disable_jit` needs no trial, nor does
 `jax_check_tracer_leaks` where the timed steps mostly compile functions that are not the user's.
 
 How to fix

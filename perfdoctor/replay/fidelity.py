@@ -70,13 +70,6 @@ def is_faithful(emulated_ms: float, observed_ms: float) -> bool:
     return abs(math.log(emulated_ms / observed_ms)) <= math.log(1 + FAITHFUL)
 
 
-def emulation_error(alone: Alone) -> float | None:
-    """The logarithm of the emulated step time over the observed one; None if it can't be told."""
-    if alone.emulated_ms is None:
-        return None
-    return math.log(alone.emulated_ms / alone.observed_ms)
-
-
 def basis_of(alone: Alone) -> Literal["replayed", "estimated"]:
     """What a gain is that was measured on the replayed step."""
     return "estimated" if why_unfaithful(alone) else "replayed"

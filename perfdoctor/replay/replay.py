@@ -18,7 +18,6 @@ from perfdoctor.replay.emulation import Emulation
 from perfdoctor.replay.fidelity import (
     NEAR,
     basis_of,
-    emulation_error,
     observed_ms,
 )
 from perfdoctor.replay.in_turn import turns as turns_of
@@ -244,7 +243,7 @@ def way_of(replay: Replay, alone: Alone) -> Way | None:
     Where the emulated step is further from the observed one than a measurement allows, but not far,
     what is gained on it is an estimate, better than one by the timeline.
     """
-    error = emulation_error(alone)
+    error = alone.emulation_error
     if error is not None and abs(error) > math.log(1 + NEAR):
         return None
     return Way(

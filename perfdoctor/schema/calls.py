@@ -217,12 +217,9 @@ class Alone(Struct, frozen=True, kw_only=True):
         return self.observed_ms / self.alone_ms
 
     @property
-    def off_by(self) -> float | None:
-        """The factor, 1 or more, between the emulated step and the observed one."""
-        if self.emulated_ms is None:
-            return None
-        ratio = self.emulated_ms / self.observed_ms
-        return max(ratio, 1 / ratio)
+    def emulation_error(self) -> float | None:
+        """The logarithm of the emulated step time over the observed one; None if not known."""
+        return math.log(self.emulated_ms / self.observed_ms) if self.emulated_ms else None
 
 
 class Eager(Struct, frozen=True, kw_only=True):

@@ -3,8 +3,9 @@
 python -m tests.benchmarks.host_estimates
 
 Nothing is run. host_estimates.jsonl holds the gains of loading, waiting, collecting and copying
-that were named in thirteen rounds of fresh scripts and were only estimated, as they came out, each
-with its truth and with what its step took in the run, alone and emulated. Nothing is fitted.
+that were named in thirteen rounds of fresh scripts and only estimated, though the step could be
+replayed: as they came out, each with its truth and with what its step took in the run, alone and
+emulated. Nothing is fitted.
 """
 
 import json
@@ -19,12 +20,11 @@ from msgspec.structs import replace
 from perfdoctor.answers import estimated, of_host_work
 from perfdoctor.schema.calls import Alone
 from perfdoctor.schema.fix import Gain
+from tests.benchmarks.known_gains import WIDE
 from tests.recorded import recorded
 from tests.saved import save
 
 KNOWN = Path(__file__).parent / "results" / "host_estimates.jsonl"
-WIDE = 3.0
-"""The factor from its low to its high end from which on an interval says little."""
 
 
 class Known(NamedTuple):

@@ -9,7 +9,6 @@ from msgspec import structs
 from perfdoctor.replay import fidelity
 from perfdoctor.replay.fidelity import (
     MOST_LATER,
-    emulation_error,
     observed_ms,
     undisturbed_ms,
     why_unfaithful,
@@ -25,7 +24,7 @@ from tests.recorded import recorded
 def test_an_emulation_is_faithful_within_a_tenth(emulated_ms: float, faithful: bool) -> None:
     alone = Alone(alone_ms=1.0, emulated_ms=emulated_ms, observed_ms=10.0)
     assert (why_unfaithful(alone) is None) == faithful
-    assert emulation_error(alone) == pytest.approx(math.log(emulated_ms / 10))
+    assert alone.emulation_error == pytest.approx(math.log(emulated_ms / 10))
 
 
 def traced(time_ms: float, calls: float = 1.0, threads: int = 1) -> Steps:

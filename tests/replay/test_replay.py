@@ -25,7 +25,6 @@ from perfdoctor.observe.in_turn import Running
 from perfdoctor.processes import ProcessGroups
 from perfdoctor.replay import fidelity, slices
 from perfdoctor.replay import replay as module
-from perfdoctor.replay.fidelity import emulation_error
 from perfdoctor.replay.process import Quiet, ReplayProcess
 from perfdoctor.replay.replay import Replay, way_of
 from perfdoctor.schema.calls import Alone, Eager, Restless, StepCalls
@@ -274,7 +273,7 @@ def test_a_faithful_emulation_measures_fixes(
         found, [way] = replayed(observed(time_ms=emulated_ms * 1.02), replay, soon())
         assert found.alone is not None
         assert way.basis == "replayed" and "alone" not in found.not_measured
-        assert way.emulation_error == emulation_error(found.alone)
+        assert way.emulation_error == found.alone.emulation_error
         assert way.can(Change(step={"collecting": 0}))
 
 
