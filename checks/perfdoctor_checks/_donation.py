@@ -42,8 +42,8 @@ def is_replaced(leaf: Leaf, place: int) -> bool:
 
 def of_the_program(observation: Observation) -> list[Reason]:
     """Of the function that was traced."""
-    program, executable = observation.program, observation.executable
-    if program is None or (executable is not None and executable.alias_bytes > 0):
+    program = observation.program
+    if program is None or not tells_donations(observation, program):
         return []
     if sum(program.operations.values()) < FEWEST_OPERATIONS:
         return []
@@ -68,6 +68,15 @@ def of_the_program(observation: Observation) -> list[Reason]:
             change=Change(step={"donated": True}),
         )
     return [(reason, fix)]
+
+
+def tells_donations(observation: Observation, program: Program) -> bool:
+    """Whether the program marks all arguments that XLA lets results overwrite: it takes those for
+    more than are marked where marks are lost.
+    """
+    executable = observation.executable
+    marked = sum(argument.bytes for argument in program.arguments if argument.donated)
+    return executable is None or executable.alias_bytes <= marked
 
 
 def donated_in_code(observation: Observation) -> set[str]:

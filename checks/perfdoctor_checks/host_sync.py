@@ -22,6 +22,9 @@ is seen by the main thread's stack. What reading all at once gains is measured a
 alone beside nothing but loading. Results after most calls of a function that a step
 calls many times may be what the next call is made of, as actions are, and are a hint.
 
+A loop that sleeps, until a result is ready, say, is told by the source of the line that the main
+thread is in while the device idles; the step is replayed without the sleep.
+
 How to fix
 ----------
 Read the loss every 50 steps, or that of the step before; keep running sums on the device. Fetch an
@@ -50,6 +53,7 @@ from perfdoctor_checks._operations import asks_in_between, reads_one_by_one
 from perfdoctor_checks._waits import (
     FEWER_CALLS,
     answers_others,
+    asleep,
     facts,
     fix,
     of_library,
@@ -73,6 +77,8 @@ def check(observation: Observation) -> Outcome:
         return not_applicable(
             "a thread of its own calls the model, for others that need its results"
         )
+    if steps.exposed_sleep_ms >= LEAST_SHARE * steps.time_ms:
+        return asleep(observation, steps)
     evidence = facts(steps)
     eager = observation.eager
     one_by_one = reads_one_by_one(steps, eager)

@@ -20,6 +20,8 @@ def changed(host: Host, change: dict[str, Scalar]) -> Conditions:
             conditions = less_work(conditions, spared * host.collecting_ms)
         elif name == "handling":
             conditions = only(conditions, host.loading_share, host.awaiting_share)
+        elif name == "sleeping":
+            conditions = only(conditions, 1.0, float(value or 0.0))
         elif name == "restless":
             conditions = msgspec.structs.replace(conditions, restless=0, restless_threads=0)
         elif name == "program" and value == "together":

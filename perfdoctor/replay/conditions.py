@@ -66,8 +66,7 @@ def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program:
     threads work meanwhile. Of a program whose callbacks are left out, what calls take beyond the
     replay is theirs.
     """
-    within = beyond_replay_ms(calls, by_itself, program)
-    worked = worked_ms(calls)
+    worked, within = worked_ms(calls), beyond_replay_ms(calls, by_itself, program)
     spins = [before_ms + each for before_ms, each in zip(worked, within, strict=True)]
     blocked = [max(0.0, call.before_ms - call.before_cpu_ms) for call in calls.calls]
     idle_ms = max(0.0, min(sum(blocked), blocked_at_most_ms(calls)) - calls.delayed_ms)
@@ -88,7 +87,7 @@ def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program:
     beside_ms = max(0.0, of_threads_ms - cpu_ms(free, of_processes=False))
     in_children_ms = max(0.0, calls.children_cpu_ms - cpu_ms(free, of_processes=True))
     spins[0] -= overlap_ms
-    rare_ms = max(calls.compiling_ms, 0.0 if calls.runs_ahead else calls.rare_ms)
+    rare_ms = rare_in_run_ms(calls, steps, program)
     rarely_collecting_ms = min(rare_ms, calls.collecting_ms)
     collecting_ms = calls.collecting_ms - rarely_collecting_ms
     between_ms = sum(worked) - collecting_ms
@@ -159,16 +158,32 @@ def blocked_at_most_ms(calls: StepCalls) -> float:
 
 
 def beyond_replay_ms(calls: StepCalls, by_itself: Replayed, program: str) -> list[float]:
-    """What each call takes of the processor more than in the replay."""
+    """What each call takes of the processor more than in the replay. Where something compiles now
+    and then, some of the calls may have compiled: then no more than what that leaves of a step.
+    """
     if program == NO_CALLBACKS:
         return [0.0] * len(calls.calls)
     inside = by_itself.inside_cpu_ms
     if not inside or compiles(calls):
         inside = tuple(call.inside_cpu_ms for call in calls.calls)
-    return [
+    found = [
         max(0.0, call.inside_cpu_ms - replayed_ms)
         for call, replayed_ms in zip(calls.calls, inside, strict=True)
     ]
+    left_ms = max(0.0, calls.time_ms - calls.compiling_ms)
+    if calls.compiling_ms <= 0 or sum(found) <= left_ms:
+        return found
+    return [left_ms * each / sum(found) for each in found]
+
+
+def rare_in_run_ms(calls: StepCalls, steps: Steps | None, program: str) -> float:
+    """What a step takes in the mean for what is done now and then. The calls of a program whose
+    callbacks take turns with it at Python's interpreter come in bursts, which says nothing of that
+    where no step of the trace stands out.
+    """
+    is_even = steps is not None and steps.is_traced and steps.outliers == 0
+    is_told = not calls.runs_ahead and not (program == NO_CALLBACKS and is_even)
+    return max(calls.compiling_ms, calls.rare_ms if is_told else 0.0)
 
 
 def cpu_ms(restless: Sequence[Restless], *, of_processes: bool) -> float:

@@ -71,7 +71,7 @@ class Replay:
 
     def whole(self, observation: Observation) -> list[Way]:
         """How it is measured what jitting the function gains that dispatches its operations."""
-        return ways_of_whole(observation.eager, self._whole)
+        return ways_of_whole(observation.eager, observation.steps, self._whole)
 
     def told_of_whole(self, eager: Eager, until: float) -> Alone:
         """What the function that dispatches its operations takes as one program; WorkerEnded."""

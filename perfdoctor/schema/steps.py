@@ -72,6 +72,9 @@ class Steps(Struct, frozen=True, kw_only=True):
     """The part of `exposed_other_ms` in Python of jax, or of a library on it: around operations
     that the main thread dispatches, or results that it reads."""
 
+    exposed_sleep_ms: float = 0.0
+    """The part of `exposed_other_ms` in lines of the program that sleep."""
+
     # What the main thread does, whether the device is busy or not; and where in the program.
     etl_ms: float
     """The main thread in data loading, whether the device was busy or not."""
@@ -93,6 +96,7 @@ class Steps(Struct, frozen=True, kw_only=True):
     wait_places: tuple[Place, ...] = ()
     logging_places: tuple[Place, ...] = ()
     other_places: tuple[Place, ...] = ()
+    sleep_places: tuple[Place, ...] = ()
 
     # What is called.
     dispatches: float

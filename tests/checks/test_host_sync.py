@@ -49,6 +49,22 @@ def test_finds_a_loss_that_is_read_after_each_step() -> None:
     assert outcome.fixes[0].change.workload == {"training.log_every": 50}
 
 
+def test_finds_a_loop_that_sleeps() -> None:
+    """Until a result is ready, say: then it is read without a wait."""
+    where = Place(function="run", file="/home/me/train.py", line=141, share=0.9)
+    seen = waiting(waits=0.0, wait_ms=0.0, exposed_sleep_ms=4.0, sleep_places=(where,))
+    outcome = host_sync.check(seen)
+    assert outcome.kind == "issue"
+    assert_sound(outcome, seen)
+    assert "4.00 ms a step, in run() (me/train.py:141)" in outcome.summary
+    assert outcome.fixes[0].change == Change(step={"sleeping": 0.0}, is_bound=True)
+    assert outcome.gain is not None and outcome.gain.speedup == pytest.approx(10 / 6)
+
+
+def test_a_short_sleep_is_no_matter() -> None:
+    assert host_sync.check(waiting(waits=0.0, exposed_sleep_ms=0.2)).kind == "ok"
+
+
 def test_leaves_a_state_that_is_fetched_to_the_check_of_transfers() -> None:
     assert host_sync.check(recorded("transfers")).kind == "ok"
 

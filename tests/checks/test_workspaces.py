@@ -83,6 +83,22 @@ def test_a_tiny_state_may_be_copied(elements: int, kind: str) -> None:
     assert workspaces.check(with_state(elements, donate=False)).kind == kind
 
 
+def test_a_donated_counter_is_not_the_state() -> None:
+    """The number of the argument that is donated was not changed with the arguments."""
+    seen = with_state(MIB, donate=False)
+    assert seen.program is not None and seen.executable is not None
+    counter = Argument(name="seen", shape=(), dtype="i32", donated=True)
+    program = replace(
+        seen.program,
+        arguments=(counter, *seen.program.arguments),
+        results=(((), "i32"), *seen.program.results),
+    )
+    for alias_bytes, kind in ((4, "hint"), (4 + 4 * MIB, "ok")):
+        compiled = replace(seen.executable, alias_bytes=alias_bytes)
+        found = workspaces.check(replace(seen, program=program, executable=compiled))
+        assert found.kind == kind
+
+
 def test_what_the_program_asks_to_donate_is_no_matter_of_donating() -> None:
     seen = with_state(MIB, donate=False)
     call = call_of(replace(STATE, donated=True))

@@ -127,3 +127,8 @@ def test_what_is_saved_is_gone_and_nothing_else(before: Conditions, saved_ms: fl
     after = less_work(before, saved_ms)
     assert after.work_ms == pytest.approx(max(0.0, before.work_ms - saved_ms), abs=1e-6)
     assert (after.sleep_ms, after.threads_ms) == (before.sleep_ms, before.threads_ms)
+
+
+def test_what_sleeps_no_longer_works_as_before() -> None:
+    found = changed(HOST, {"sleeping": 0.0})
+    assert (found.spin_ms, found.sleep_ms, found.overlap_ms) == ((2.0, 4.0), (0.0,), 2.0)

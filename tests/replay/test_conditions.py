@@ -384,3 +384,26 @@ def test_what_callbacks_take_in_a_call_is_left_out_with_them() -> None:
     for program, expected_ms in ((NO_CALLBACKS, 0.0), (AS_IT_IS, 5.0)):
         host = host_of(observed(calling), steps(), by_itself, program)
         assert host.as_observed.spin_ms == pytest.approx((1.0 + expected_ms,))
+
+
+def test_calls_that_compile_take_no_more_of_a_step_than_compiling_leaves() -> None:
+    """A call takes 6 ms of the processor, which compiling has in some of them, 1 ms in a replay."""
+    compiling = structs.replace(call(1.0, 1.0), inside_cpu_ms=6.0)
+    by_itself = Replayed(steps=1, wall_s=0.004, inside_cpu_ms=(1.0,))
+    for compiling_ms, expected_ms in ((0.0, 5.0), (3.0, 5.0), (8.0, 2.0)):
+        calls = observed(compiling, compilations=0.3, compiling_ms=compiling_ms)
+        host = host_of(calls, steps(), by_itself, AS_IT_IS)
+        assert host.as_observed.spin_ms == pytest.approx((1.0 + expected_ms,))
+
+
+def test_calls_in_bursts_beside_callbacks_are_not_done_now_and_then() -> None:
+    by_itself, bursts = Replayed(steps=1, wall_s=0.004), observed(call(1.0, 1.0), ready=1.0)
+    bursts = structs.replace(bursts, rare_ms=5.0)
+    uneven = structs.replace(steps(), outliers=1)
+    for program, seen, expected_ms in (
+        (NO_CALLBACKS, steps(), 0.0),
+        (NO_CALLBACKS, uneven, 5.0),
+        (NO_CALLBACKS, None, 5.0),
+        (AS_IT_IS, steps(), 5.0),
+    ):
+        assert host_of(bursts, seen, by_itself, program).rare_ms == expected_ms

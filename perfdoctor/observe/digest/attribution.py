@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +44,7 @@ class Samples:
         self._instants, self._numbers = instants_and_numbers(recording)
         self.activities = np.asarray([code.activity(stack) for stack in self.stacks], object)
         self.in_jax = np.asarray([code.is_in_jax(stack) for stack in self.stacks], bool)
+        self.asleep = np.asarray([code.is_asleep(stack) for stack in self.stacks], bool)
 
     def share(self, which: Mask, where: Intervals, host: Intervals) -> float:
         """The part of the host's time in `where` that belongs to these stacks: by their share of
@@ -64,10 +65,9 @@ class Samples:
         return [self.stacks[n] for n in numbers if which is None or which[n]]
 
     def places(
-        self, where: Intervals, whole: Intervals, activity: Activity | None = None
+        self, where: Intervals, whole: Intervals, which: Mask | None = None
     ) -> tuple[Place, ...]:
         """Where in the user's code the main thread was; shares are of all samples in `whole`."""
-        which = None if activity is None else self.activities == activity
         return self._code.places(self.within(where, which), max(1, len(self.within(whole))))
 
 
@@ -92,8 +92,8 @@ def parts(
 
     code = code_of(timeline, function, recording, count)
     samples = Samples(recording, code)
-    loading, logging = (samples.activities == each for each in ("loading", "logging"))
-    operating = samples.in_jax & (samples.activities == "other")
+    loading, logging, other = (samples.activities == each for each in get_args(Activity))
+    operating, asleep = samples.in_jax & other, samples.asleep & other
     reading = reads(code, samples.stacks, samples.within(wait)) & ~loading
 
     def step_ms(where: Intervals, which: Mask | None = None) -> float:
@@ -113,16 +113,18 @@ def parts(
         "exposed_logging_ms": exposed_logging_ms,
         "exposed_other_ms": step_ms(exposed) - exposed_etl_ms - exposed_logging_ms,
         "exposed_operations_ms": step_ms(exposed, operating),
+        "exposed_sleep_ms": step_ms(exposed, asleep),
         "etl_ms": step_ms(host, loading),
         "reading_ms": step_ms(host, reading),
         "dispatch_ms": step_ms(dispatch),
         "wait_ms": step_ms(wait),
         "gc_ms": step_ms(gc),
-        "etl_places": samples.places(host, included, "loading"),
+        "etl_places": samples.places(host, included, loading),
         "wait_places": samples.places(wait, included),
         "waits_in": waiting_library(samples.within(wait)),
-        "logging_places": samples.places(host, included, "logging"),
-        "other_places": samples.places(host, included, "other"),
+        "logging_places": samples.places(host, included, logging),
+        "other_places": samples.places(host, included, other),
+        "sleep_places": samples.places(host, included, asleep),
     }
 
 

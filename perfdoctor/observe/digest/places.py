@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from perfdoctor.observe.digest.functions import computes, holds_examples
-from perfdoctor.observe.digest.source import Caller, caller, is_generator
+from perfdoctor.observe.digest.source import Caller, caller, is_generator, sleeps
 from perfdoctor.schema.recording import Frame
 from perfdoctor.schema.run import Place
 
@@ -158,6 +158,10 @@ class Code:
         """Whether the user's innermost line waits for Python of jax, or of a library on it."""
         inner = takewhile(lambda frame: not self.is_own(frame[0]), stack)
         return any(INSIDE_JAX.search(file) for file, _, _ in inner)
+
+    def is_asleep(self, stack: Sequence[Frame]) -> bool:
+        """Whether the user's own code is in a line that sleeps: nothing of Python is above it."""
+        return bool(stack) and self.is_own(stack[0][0]) and sleeps(*stack[0][:2])
 
     def own_line(self, stack: Sequence[Frame]) -> Frame | None:
         """The innermost line of the user's own code."""

@@ -55,6 +55,19 @@ def is_generator(file: str, line: int) -> bool:
     )
 
 
+@cache
+def sleeps(file: str, line: int) -> bool:
+    """Whether a statement in this line calls a function named sleep; False if it can't be read."""
+    try:
+        tree = ast.parse(Path(file).read_text(encoding="utf-8", errors="replace"))
+        around = innermost_function(tree, line)
+        here = [each for each in statements_of(around) if line in head(each)]
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    called = (callee for statement in here for callee in callees_of(statement))
+    return any(callee.rpartition(".")[2] == "sleep" for callee in called)
+
+
 def caller_in(tree: ast.Module, line: int) -> Caller:
     """The same, of a file that has been read."""
     function = innermost_function(tree, line)

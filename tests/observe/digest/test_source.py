@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfdoctor.observe.digest.source import NOWHERE, Caller, caller, is_generator
+from perfdoctor.observe.digest.source import NOWHERE, Caller, caller, is_generator, sleeps
 
 MARK = "#"
 """In the tests' sources: `# call`, the line asked for; `# calls`, of the same; `# feeds`."""
@@ -270,3 +270,19 @@ def test_a_generator_is_told_by_its_own_yield(tmp_path: Path) -> None:
     assert is_generator(str(file), 3)
     assert is_generator(str(file), 7)
     assert not is_generator(str(tmp_path / "none.py"), 1)
+
+
+def test_a_line_sleeps_that_calls_something_of_that_name(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(
+        "def train(state):\n"
+        "    while not state.is_ready():\n"
+        "        touch(); time.sleep(\n"
+        "            0.02)\n"
+        "    sleep(1)\n"
+        "    sleepy(state)\n"
+        "    if x: time.sleep(1)\n"
+    )
+    asleep = [line for line in range(1, 8) if sleeps(str(file), line)]
+    assert asleep == [3, 4, 5, 7]
+    assert not sleeps(str(tmp_path / "none.py"), 3)

@@ -1,4 +1,5 @@
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -212,6 +213,20 @@ def test_pythons_time_in_operations_of_jax_is_a_part_of_it() -> None:
     steps = seen(timeline(DISPATCHES, every_step(0, 2)), mixed)
     assert steps.exposed_other_ms == pytest.approx(8.0)
     assert steps.exposed_operations_ms == pytest.approx(4.0)
+
+
+def test_a_line_that_sleeps_is_a_part_of_it(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("while True:\n    state = step(state)\n    time.sleep(0.02)\n")
+    asleep = (str(script), 3, "train")
+    mixed = recording()
+    mixed.stacks = [TRAINING, [asleep], [(*TRAIN[:2], "log"), asleep]]
+    mixed.samples = [(instant, index % 3) for index, (instant, _) in enumerate(mixed.samples)]
+    steps = seen(timeline(DISPATCHES, every_step(0, 2)), mixed)
+    assert 0 < steps.exposed_sleep_ms < steps.exposed_other_ms / 2
+    (place,) = steps.sleep_places
+    assert (place.file, place.line, place.function) == asleep
+    assert parts_together_ms(steps) == pytest.approx(steps.time_ms)
 
 
 def test_the_loader_gets_its_share_of_the_samples() -> None:
