@@ -27,6 +27,8 @@ def step(x):
 print(jax.jit(step).lower(jnp.zeros((8, 6), jnp.float32)).as_text(debug_info=True))
 """
 TRIPS, SIZE = 50, 16
+OLD_JAX = jax.__version__.startswith("0.8.")
+"""It tells of what a loop computes again the line that begins the loop."""
 
 
 def program(function: Any, *arguments: Any) -> Program:
@@ -68,8 +70,9 @@ def test_what_a_loop_computes_again_counts_once_for_each_trip() -> None:
     # cosine, sine and tangent forward, the same again, and a product or two for each backward
     assert 0.15 < found.recomputed_share < 0.5
     (place,) = found.recomputed_places
-    assert place.function == "cell" and place.file == __file__
-    assert place.line == inspect.getsourcelines(cell)[1] + 1
+    told = loss if OLD_JAX else cell
+    assert place.function == told.__name__ and place.file == __file__
+    assert place.line == inspect.getsourcelines(told)[1] + 1
     assert place.share > 0.9
 
 
