@@ -59,6 +59,7 @@ from perfdoctor_checks._waits import (
     of_library,
     overlapped,
     round_trips,
+    sleeps,
     summary,
 )
 
@@ -77,7 +78,7 @@ def check(observation: Observation) -> Outcome:
         return not_applicable(
             "a thread of its own calls the model, for others that need its results"
         )
-    if steps.exposed_sleep_ms >= LEAST_SHARE * steps.time_ms:
+    if sleeps(observation, steps):
         return asleep(observation, steps)
     evidence = facts(steps)
     eager = observation.eager

@@ -52,13 +52,29 @@ def test_finds_a_loss_that_is_read_after_each_step() -> None:
 def test_finds_a_loop_that_sleeps() -> None:
     """Until a result is ready, say: then it is read without a wait."""
     where = Place(function="run", file="/home/me/train.py", line=141, share=0.9)
-    seen = waiting(waits=0.0, wait_ms=0.0, exposed_sleep_ms=4.0, sleep_places=(where,))
+    asleep = waiting(waits=0.0, wait_ms=0.0, exposed_sleep_ms=4.0, sleep_places=(where,))
+    calls = StepCalls(calls=(called(),), time_ms=10.0, steps=50)
+    seen = replace(asleep, calls=calls)
     outcome = host_sync.check(seen)
     assert outcome.kind == "issue"
     assert_sound(outcome, seen)
     assert "4.00 ms a step, in run() (me/train.py:141)" in outcome.summary
     assert outcome.fixes[0].change == Change(step={"sleeping": 0.0}, is_bound=True)
     assert outcome.gain is not None and outcome.gain.speedup == pytest.approx(10 / 6)
+    loading = replace(calls, threads_cpu_ms=5.0)
+    others = host_sync.check(replace(asleep, calls=loading))
+    assert (others.kind, others.fixes) == ("hint", ())
+    assert others.summary.endswith("it may wait for what other threads or processes do")
+
+
+def test_a_main_thread_may_sleep_while_another_one_trains() -> None:
+    asleep = waiting(waits=0.0, exposed_sleep_ms=4.0)
+    for calls in (
+        None,
+        StepCalls(calls=(called(),), time_ms=10.0, steps=50, in_main_thread=False),
+        StepCalls(calls=(called(),), time_ms=10.0, steps=50, threads=2),
+    ):
+        assert host_sync.check(replace(asleep, calls=calls)).kind in ("ok", "not-applicable")
 
 
 def test_a_short_sleep_is_no_matter() -> None:

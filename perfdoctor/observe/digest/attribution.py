@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from perfdoctor.observe.digest.intervals import (
     total_ms,
     union,
 )
-from perfdoctor.observe.digest.places import Activity, Code, waiting_library
+from perfdoctor.observe.digest.places import Code, waiting_library
 from perfdoctor.observe.digest.timeline import Timeline
 from perfdoctor.observe.digest.untraced import TracingOverhead
 from perfdoctor.schema.recording import Frame, Recording
@@ -92,7 +92,8 @@ def parts(
 
     code = code_of(timeline, function, recording, count)
     samples = Samples(recording, code)
-    loading, logging, other = (samples.activities == each for each in get_args(Activity))
+    loading, logging = (samples.activities == each for each in ("loading", "logging"))
+    other = ~loading & ~logging
     operating, asleep = samples.in_jax & other, samples.asleep & other
     reading = reads(code, samples.stacks, samples.within(wait)) & ~loading
 
