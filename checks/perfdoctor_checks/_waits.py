@@ -1,23 +1,7 @@
 """Waits of the host for results: how often, where, and what they hold up."""
 
-from perfdoctor import (
-    Change,
-    Evidence,
-    Fix,
-    Gain,
-    Observation,
-    Outcome,
-    Steps,
-    hint,
-    issue,
-    needed,
-    of_host_work,
-    on_cpu,
-    place,
-    spared,
-)
+from perfdoctor import Change, Evidence, Fix, Gain, Observation, Steps, on_cpu, place, spared
 from perfdoctor_checks._copies import from_host_again, takes_time
-from perfdoctor_checks._limits import LEAST_SHARE
 
 RARELY = 50
 """Steps: as often as a loss is worth reading."""
@@ -26,35 +10,6 @@ FEWER_CALLS = Fix(
     how="step several environments at once; or write them in jax, and jax.lax.scan over the steps",
 )
 """The fix for results that the next call is made of."""
-
-
-def sleeps(observation: Observation, steps: Steps) -> bool:
-    """Whether the thread that makes the steps sleeps while the device idles: the main thread, of
-    which the stacks tell, may wait for another one that trains.
-    """
-    calls = observation.calls
-    makes_steps = calls is not None and calls.in_main_thread and calls.threads == 1
-    return makes_steps and steps.exposed_sleep_ms >= LEAST_SHARE * steps.time_ms
-
-
-def asleep(observation: Observation, steps: Steps) -> Outcome:
-    """The loop sleeps while the device idles: until a result is ready, say, or to keep a pace."""
-    slept_ms = steps.exposed_sleep_ms
-    text = f"the loop sleeps while the device idles, {slept_ms:.2f} ms a step"
-    if steps.sleep_places:
-        where = steps.sleep_places[0]
-        text += f", in {where.function}() ({place(where.file, where.line)})"
-    evidence = Evidence("asleep, device idle", round(slept_ms, 3), "ms/step", "stacks")
-    calls = needed(observation.calls)
-    if calls.threads_cpu_ms + calls.children_cpu_ms >= LEAST_SHARE * steps.time_ms:
-        return hint(f"{text}; it may wait for what other threads or processes do", [evidence])
-    fix = Fix(
-        summary="do not sleep in the loop that trains",
-        how="leave time.sleep(…) out; watch the run from another thread, or another process",
-        change=Change(step={"sleeping": 0.0}, is_bound=True),
-    )
-    gain = spared(steps.time_ms, slept_ms, slept_ms / 2, slept_ms)
-    return issue(text, [evidence], [fix], of_host_work(observation, gain))
 
 
 def answers_others(observation: Observation) -> bool:

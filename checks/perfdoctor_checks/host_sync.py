@@ -28,7 +28,7 @@ thread is in while the device idles; the step is replayed without the sleep.
 How to fix
 ----------
 Read the loss every 50 steps, or that of the step before; keep running sums on the device. Fetch an
-array as a whole before a loop over its elements.
+array as a whole before a loop over its elements. Do not sleep in the loop that trains.
 
 References
 ----------
@@ -47,19 +47,18 @@ from perfdoctor import (
     ok,
     traced,
 )
+from perfdoctor_checks._asleep import asleep, sleeps
 from perfdoctor_checks._elements import at_once, by_elements, read_at_once, seen_reading
 from perfdoctor_checks._limits import LEAST_SHARE, MOSTLY
 from perfdoctor_checks._operations import asks_in_between, reads_one_by_one
 from perfdoctor_checks._waits import (
     FEWER_CALLS,
     answers_others,
-    asleep,
     facts,
     fix,
     of_library,
     overlapped,
     round_trips,
-    sleeps,
     summary,
 )
 

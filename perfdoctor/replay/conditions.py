@@ -60,26 +60,13 @@ def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program:
     """As it was observed. `by_itself`: the step with nothing on the host.
 
     What a call takes of the processor more than in the replay, whose arguments are flat, is work of
-    the host; unless it compiles in each step, then that is what it takes. Where the host waits for
-    each step it is blocked for as long as that is computed after the call's return, less the work
-    that it does before it waits; whatever else blocks it is no matter of the device, and other
-    threads work meanwhile. Of a program whose callbacks are left out, what calls take beyond the
-    replay is theirs.
+    the host; unless it compiles in each step, then that is what it takes. Of a program whose
+    callbacks are left out, what calls take beyond the replay is theirs.
     """
     worked, within = worked_ms(calls), beyond_replay_ms(calls, by_itself, program)
     spins = [before_ms + each for before_ms, each in zip(worked, within, strict=True)]
-    blocked = [max(0.0, call.before_ms - call.before_cpu_ms) for call in calls.calls]
-    idle_ms = max(0.0, min(sum(blocked), blocked_at_most_ms(calls)) - calls.delayed_ms)
-    is_blocked = idle_ms >= LITTLE * by_itself.waited_ms  # else it works for longer than that
-    waits = waiting_share(calls, steps, is_blocked=is_blocked)
-    overlap_ms = 0.0
-    if waits >= EACH_STEP and compiles(calls):  # a program takes longer the first time it is run
-        idle_ms, waits = 0.0, 1.0
-    elif waits >= EACH_STEP:
-        most_ms = max(0.0, by_itself.waited_ms - idle_ms) if is_blocked else math.inf
-        overlap_ms = min(most_ms, worked[0] * hidden_share(steps))
-        idle_ms = max(0.0, idle_ms - by_itself.waited_ms)
-        waits = 1.0
+    blocked = blocked_ms(calls)
+    idle_ms, waits, overlap_ms = waiting_for_results(calls, steps, by_itself, worked[0])
     free = calls.free_running(steps.etl_ms) if steps is not None else ()
     if free:  # it waits for its turn, not for what they do
         idle_ms = 0.0
@@ -122,6 +109,34 @@ def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program:
         reading_ms=steps.reading_ms if steps is not None else 0.0,
         threads_ms=beside_ms,
     )
+
+
+def blocked_ms(calls: StepCalls) -> list[float]:
+    """For how long the calling thread is blocked before each call."""
+    return [max(0.0, call.before_ms - call.before_cpu_ms) for call in calls.calls]
+
+
+def waiting_for_results(
+    calls: StepCalls, steps: Steps | None, by_itself: Replayed, first_ms: float
+) -> tuple[float, float, float]:
+    """For how long the calling thread is blocked by something else than a result; the share of the
+    steps after which it waits for one; and what it works before it waits. `first_ms`: what it works
+    before the first call.
+
+    Where it waits for each step it is blocked for as long as that is computed after the call's
+    return, less the work that it does before it waits; whatever else blocks it is no matter of the
+    device, and other threads work meanwhile.
+    """
+    idle_ms = max(0.0, min(sum(blocked_ms(calls)), blocked_at_most_ms(calls)) - calls.delayed_ms)
+    is_blocked = idle_ms >= LITTLE * by_itself.waited_ms  # else it works for longer than that
+    waits = waiting_share(calls, steps, is_blocked=is_blocked)
+    if waits < EACH_STEP:
+        return idle_ms, waits, 0.0
+    if compiles(calls):  # a program takes longer the first time it is run
+        return 0.0, 1.0, 0.0
+    most_ms = max(0.0, by_itself.waited_ms - idle_ms) if is_blocked else math.inf
+    overlap_ms = min(most_ms, first_ms * hidden_share(steps))
+    return max(0.0, idle_ms - by_itself.waited_ms), 1.0, overlap_ms
 
 
 def waiting_for_threads(

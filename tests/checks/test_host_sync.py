@@ -58,7 +58,7 @@ def test_finds_a_loop_that_sleeps() -> None:
     outcome = host_sync.check(seen)
     assert outcome.kind == "issue"
     assert_sound(outcome, seen)
-    assert "4.00 ms a step, in run() (me/train.py:141)" in outcome.summary
+    assert "4.00 ms a step while the device idles, in run() (me/train.py:141)" in outcome.summary
     assert outcome.fixes[0].change == Change(step={"sleeping": 0.0}, is_bound=True)
     assert outcome.gain is not None and outcome.gain.speedup == pytest.approx(10 / 6)
     loading = replace(calls, threads_cpu_ms=5.0)

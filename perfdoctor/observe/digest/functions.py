@@ -4,12 +4,12 @@ import ast
 import re
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
 from perfdoctor.observe.digest.source import (
     Function,
     expressions,
     innermost_function,
+    parsed,
     statements_of,
 )
 
@@ -22,15 +22,6 @@ EXAMPLES = re.compile(r"data|set$|source|sampler|loader|images|sequence", re.IGN
 programs: Dataset, RandomAccessDataSource, ImageLoader, Sequence."""
 OF_MAPPINGS = frozenset({"__setitem__", "__contains__", "keys", "items", "__getattr__"})
 """Methods of a dictionary, a configuration or an array, of which a data set has none."""
-
-
-@cache
-def parsed(file: str) -> ast.Module | None:
-    """A file of the program; None if it can't be read."""
-    try:
-        return ast.parse(Path(file).read_text(encoding="utf-8", errors="replace"))
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
 
 
 @cache

@@ -30,26 +30,31 @@ NOWHERE = Caller(frozenset(), frozenset())
 
 
 @cache
+def parsed(file: str) -> ast.Module | None:
+    """A file of the program; None if it can't be read."""
+    try:
+        return ast.parse(Path(file).read_text(encoding="utf-8", errors="replace"))
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+@cache
 def caller(file: str, line: int) -> Caller:
     """The function around this line, which is a line of the call; empty if it can't be read."""
+    tree = parsed(file)
     try:
-        tree = ast.parse(Path(file).read_text(encoding="utf-8", errors="replace"))
-        return caller_in(tree, line)
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return NOWHERE if tree is None else caller_in(tree, line)
+    except RecursionError:  # of an expression that is very deep
         return NOWHERE
 
 
 @cache
 def is_generator(file: str, line: int) -> bool:
     """Whether the function around this line yields; False if it can't be read."""
-    try:
-        tree = ast.parse(Path(file).read_text(encoding="utf-8", errors="replace"))
-        statements = list(statements_of(innermost_function(tree, line)))
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return any(
+    tree = parsed(file)
+    return tree is not None and any(
         isinstance(node, ast.Yield | ast.YieldFrom)
-        for statement in statements
+        for statement in statements_of(innermost_function(tree, line))
         for expression in expressions(statement)
         for node in ast.walk(expression)
     )
@@ -58,14 +63,13 @@ def is_generator(file: str, line: int) -> bool:
 @cache
 def sleeps(file: str, line: int) -> bool:
     """Whether a statement in this line calls a function named sleep; False if it can't be read."""
-    try:
-        tree = ast.parse(Path(file).read_text(encoding="utf-8", errors="replace"))
-        around = innermost_function(tree, line)
-        here = [each for each in statements_of(around) if line in head(each)]
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    called = (callee for statement in here for callee in callees_of(statement))
-    return any(callee.rpartition(".")[2] == "sleep" for callee in called)
+    tree = parsed(file)
+    return tree is not None and any(
+        callee.rpartition(".")[2] == "sleep"
+        for statement in statements_of(innermost_function(tree, line))
+        if line in head(statement)
+        for callee in callees_of(statement)
+    )
 
 
 def caller_in(tree: ast.Module, line: int) -> Caller:
