@@ -18,7 +18,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from perfdoctor.observe.agent.beside import Beside, work_beside
-from perfdoctor.observe.agent.frames import own_frames
+from perfdoctor.observe.agent.frames import own_frames, undecorated
 from perfdoctor.observe.agent.looks import (
     FEWEST_CALLS,
     LEAST_IN_JAX,
@@ -179,7 +179,7 @@ class EagerWatch:
             looks.elements[line] += 1
             looks.reading[line] += frames.reads_value and not frames.takes_element
         seen: set[CodeType] = set()
-        for depth, frame in enumerate(frames.own):
+        for depth, frame in enumerate(undecorated(frames.own)):
             code = frame.f_code
             if code not in seen:
                 seen.add(code)

@@ -1,5 +1,6 @@
 """Tells the program's own functions on a stack from those of jax and other libraries."""
 
+import inspect
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ OPERATIONS = re.compile(
 """Files of jax that dispatch operations; those that hand over arrays or read them are others."""
 ARRAYS = re.compile(r"/jax/_src/(?:array|numpy/array_methods)\.py$")
 """The files of jax's arrays, by whose methods elements are taken out and values are read."""
+DECORATING = inspect.CO_NESTED | inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+"""What the code of a decorator's inner function is: nested, and for any arguments."""
 INDEXING = frozenset({"__getitem__", "__iter__"})
 READING = frozenset(
     {"__int__", "__float__", "__bool__", "__index__", "_item", "tolist", "__array__"}
@@ -90,3 +93,17 @@ def own_frames(frame: FrameType | None) -> Stack:
         is_tracing = is_tracing or kind.traces
         frame = frame.f_back
     return Stack(found[::-1], in_operation, is_tracing, takes_element, reads_value)
+
+
+def undecorated(own: Sequence[FrameType]) -> list[FrameType]:
+    """Of a program's own frames, without those of decorators that just called one of its functions:
+    the code of a decorator is the same around all of them.
+    """
+    inner = [*own[1:], None]
+    return [
+        frame
+        for frame, called in zip(own, inner, strict=True)
+        if called is None
+        or called.f_back is not frame
+        or frame.f_code.co_flags & DECORATING != DECORATING
+    ]

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from perfdoctor.observe.agent.eager import (
     EagerWatch,
     with_work_beside,
 )
-from perfdoctor.observe.agent.frames import own_frames
+from perfdoctor.observe.agent.frames import own_frames, undecorated
 from perfdoctor.observe.agent.looks import Looks, eager_of
 from tests.observe.agent.test_looks import code_of, looks_of
 
@@ -172,6 +173,25 @@ def test_only_the_programs_own_frames_count() -> None:
     assert stack.own[-1].f_code.co_name == "test_only_the_programs_own_frames_count"
     assert not stack.in_operation and not stack.is_tracing
     del stack
+
+
+def around(function: Callable[..., Any]) -> Callable[..., Any]:
+    def decorated(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return decorated
+
+
+def test_a_decorator_is_no_function_of_its_own_but_by_itself() -> None:
+    def inner() -> tuple[list[str], list[str]]:
+        own = own_frames(sys._getframe()).own
+        names = [frame.f_code.co_name for frame in undecorated(own)][-2:]
+        return names, [frame.f_code.co_name for frame in undecorated(own[:-1])][-1:]
+
+    assert around(inner)() == (
+        ["test_a_decorator_is_no_function_of_its_own_but_by_itself", "inner"],
+        ["decorated"],
+    )
 
 
 @pytest.mark.parametrize(("anew", "gap_s"), [(80, SHORT_GAP_S), (20, GAP_S)])
