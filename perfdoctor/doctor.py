@@ -19,7 +19,7 @@ from perfdoctor.processes import ProcessGroups
 from perfdoctor.replay.fidelity import why_unfaithful
 from perfdoctor.replay.replay import Replay, way_of
 from perfdoctor.report import figures
-from perfdoctor.report.rank import Verdict, judge, proved, ranked, told_once
+from perfdoctor.report.rank import Verdict, given_once, judge, proved, ranked, told_once
 from perfdoctor.report.summary import environment, steps
 from perfdoctor.runner import folders_of, output_of, runner_of
 from perfdoctor.schema.fix import MIN_GAIN, Tried
@@ -211,7 +211,7 @@ def verdicts_on(
     outcomes: Mapping[str, Outcome], tried: Sequence[Tried], min_gain: float
 ) -> list[Verdict]:
     """What is said of each check in the end."""
-    return proved(judged(outcomes, tried, min_gain))
+    return proved(given_once(judged(outcomes, tried, min_gain)))
 
 
 def judged(

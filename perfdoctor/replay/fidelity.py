@@ -34,7 +34,7 @@ def observed_ms(calls: StepCalls, steps: Steps | None) -> float:
     """
     if steps is None or steps.threads > 1 or calls.threads > 1 or calls.compilations > 0:
         return calls.time_ms
-    ours = sum(call.function == steps.function for call in calls.calls)
+    ours = calls.calls_of(steps.function)
     if ours == 0 or round(steps.calls.get(steps.function, 1.0)) != ours:
         return calls.time_ms
     rare_ms = 0.0 if calls.runs_ahead else calls.rare_ms

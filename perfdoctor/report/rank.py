@@ -28,7 +28,8 @@ class Verdict:
     fix: Fix | None = None
     gain: Gain | None = None
     remaining: Gain | None = None
-    """What its fix gains on top of those of the better findings, where that was measured."""
+    """What its fix gains on top of those of the checks `after`, where that was measured."""
+    after: tuple[str, ...] = ()
 
     @property
     def measured(self) -> bool:
@@ -101,7 +102,7 @@ def with_remainder(
 ) -> Verdict:
     """What a fix gains on top of those of the checks `after`; without, the cause is the same."""
     if verdict.kind != "issue" or verdict.fix is None or verdict.fix.is_worth(remaining, min_gain):
-        return replace(verdict, remaining=remaining)
+        return replace(verdict, remaining=remaining, after=tuple(after))
     much = "too little" if remaining.is_worth(min_gain) else "no more"
     why = f"after the fix of {' and '.join(after)} it gains {much} ({interval(remaining)})"
     return replace(verdict, kind="hint", summary=f"{verdict.summary}; {why}", remaining=remaining)
@@ -141,6 +142,30 @@ def told_once(verdicts: Iterable[Verdict]) -> list[Verdict]:
             return verdict
         summary = f"{verdict.summary}; a consequence of {causes[0]}"
         return replace(verdict, kind="ok", summary=summary, fix=None, gain=None)
+
+    return [told(verdict) for verdict in verdicts]
+
+
+def given_once(verdicts: Iterable[Verdict]) -> list[Verdict]:
+    """The verdicts; a fix that changes the training, and would be ranked before others that do not,
+    gains what remains after these: a step's time is given once, and first to them.
+    """
+    verdicts = list(verdicts)
+    lows = {
+        verdict.check: verdict.gain.low
+        for verdict in verdicts
+        if verdict.kind == "issue" and verdict.gain is not None and not verdict.changes_training
+    }
+
+    def told(verdict: Verdict) -> Verdict:
+        gain, remaining = verdict.gain, verdict.remaining
+        if not verdict.changes_training or gain is None or remaining is None:
+            return verdict
+        first = [check for check in verdict.after if lows.get(check, gain.low) < gain.low]
+        if not first:
+            return verdict
+        summary = f"{verdict.summary}; gained after the fix of {' and '.join(first)}"
+        return replace(verdict, gain=remaining, summary=summary)
 
     return [told(verdict) for verdict in verdicts]
 

@@ -160,7 +160,9 @@ def in_full(finding: Finding) -> str:
 def remainder(finding: Finding) -> str:
     """What it gains once the fixes of the better findings are made."""
     remaining = finding.remaining_gain
-    return f"; {interval(remaining)} on top of the fixes above" if remaining else ""
+    if remaining is None or remaining == finding.gain:
+        return ""
+    return f"; {interval(remaining)} on top of the fixes above"
 
 
 def cost(finding: Finding, time_ms: float | None) -> str:

@@ -177,6 +177,10 @@ class StepCalls(Struct, frozen=True, kw_only=True):
         waited_ms = min(etl_ms, blocked_ms - self.delayed_ms)
         return self.restless if waited_ms < LITTLE * self.time_ms else ()
 
+    def calls_of(self, function: str) -> int:
+        """How often a step calls the function of this name."""
+        return sum(call.function == function for call in self.calls)
+
     @property
     def carries_state(self) -> bool:
         """Whether a step hands something on to the next one."""

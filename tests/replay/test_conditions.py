@@ -207,7 +207,7 @@ def test_of_a_sleep_that_is_all_loading_nothing_is_left_however_much_the_host_wo
     calls = observed(call_of(before_ms=9.0, before_cpu_ms=1.0, inside_ms=4.0, inside_cpu_ms=3.0))
     by_itself = Replayed(steps=1, wall_s=0.004, inside_cpu_ms=(0.0,))
     host = host_of(calls, steps(etl_ms=9.0, synchronized=0.0), by_itself, AS_IT_IS)
-    assert (host.awaiting_share, host.loading_share) == (1.0, 0.25)
+    assert (host.awaiting_share, host.loading_share, host.growing_share) == (1.0, 0.25, 0.25)
 
 
 def test_garbage_that_another_thread_collects_is_not_work_of_that_thread_as_well() -> None:

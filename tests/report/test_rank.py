@@ -4,7 +4,16 @@ from typing import Literal
 import pytest
 from msgspec.structs import replace
 
-from perfdoctor.report.rank import Verdict, interval, judge, proved, ranked, told_once
+from perfdoctor.report.rank import (
+    Verdict,
+    given_once,
+    interval,
+    judge,
+    proved,
+    ranked,
+    told_once,
+)
+from perfdoctor.report.words import advice
 from perfdoctor.schema.fix import Change, Fix, Gain, Tried
 from perfdoctor.schema.report import Evidence, Finding, Kind, Outcome
 
@@ -240,6 +249,20 @@ def test_what_was_measured_on_top_of_another_fix_needs_no_doubt() -> None:
     assert proved([on_top, other])[0] == on_top
     for beside in (launch, hint):
         assert proved([by_training(2.4), beside])[0].kind == "issue"
+
+
+def test_what_changes_the_training_gains_what_remains_after_others_that_do_not() -> None:
+    rest = measured(1.3, 1.4, 1.5)
+    other = Verdict("gc", "issue", "collects", fix=FIRST, gain=measured(2.3, 2.5, 3.0))
+    larger = changed(by_training(2.4, remaining=rest), after=("gc", "etl"))
+    told, same = given_once([larger, other])
+    assert (told.gain, same) == (rest, other)
+    assert told.summary == "small; gained after the fix of gc"
+    assert advice(told.finding(2)).endswith(FIRST.summary + "; changes training")
+    better = changed(other, gain=measured(2.5, 2.6, 2.7))
+    for beside in (better, changed(other, kind="hint"), changed(other, check="dtype")):
+        assert given_once([larger, beside])[0] == larger
+    assert given_once([by_training(2.4), other])[0] == by_training(2.4)
 
 
 def test_what_was_measured_on_the_program_itself_needs_no_doubt_either() -> None:

@@ -74,6 +74,18 @@ def test_what_changes_the_training_is_the_cause_if_it_gains_in_any_case() -> Non
     assert found == [("a", ("b",)), ("b", ("a",))]
 
 
+def test_of_two_that_gain_on_top_of_each_other_the_one_that_trains_the_same_comes_first() -> None:
+    replays = Replays({"b+a": 3.0, "a+b": 1.5, "b+a+c": 1.5})
+    found = remaining(replays, of_the_training("a"), of_the_step("b"), of_the_step("c"))
+    assert found == [("a", ("b",)), ("c", ("b", "a"))]
+
+
+def test_of_two_the_better_one_is_in_place_if_it_can_not_be_tried_on_top_of_the_other() -> None:
+    replays = Replays({"b+a": WorkerEnded("it crashed"), "a+b": 1.5, "b+a+c": 1.5})
+    found = remaining(replays, of_the_training("a"), of_the_step("b"), of_the_step("c"))
+    assert found == [("a", ("b",)), ("c", ("b", "a"))]
+
+
 def test_of_two_that_change_the_training_the_better_one_is_the_cause() -> None:
     replays = Replays({"a+b": 1.2})
     assert remaining(replays, of_the_training("a"), of_the_training("b")) == [("b", ("a",))]

@@ -175,7 +175,7 @@ def is_known(steps: Steps | None, recording: Recording) -> bool:
     known = recording.step_calls
     if steps is None or known is None or known.threads != steps.threads:
         return False
-    return any(call.function == steps.function for call in known.calls)
+    return known.calls_of(steps.function) > 0
 
 
 def why_no_steps(seen: Timeline | None, recording: Recording) -> str:

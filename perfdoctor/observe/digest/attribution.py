@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -167,20 +168,29 @@ def instants_and_numbers(recording: Recording) -> tuple[npt.NDArray[Any], npt.ND
 
 
 def code_of(timeline: Timeline, function: str, recording: Recording, count: int) -> Code:
-    """The user's code, and where in it the step is called: while it compiled, and sampled since."""
+    """The user's code, and where in it the step is called: as it was compiled and probed; sampled,
+    if it was not.
+    """
     own, calls = tuple(recording.own), timeline.dispatches[function]
-    known = recording.step_calls
-    gets_batches = known is None or (known.carries_state and not known.is_asked)
+    known, leading = recording.step_calls, recording.calls.get(function, [])
     handed = frozenset(
         (each.place.file, each.place.line) for each in recording.handed if each.is_no_new_data
     )
+    code = Code(
+        own,
+        gets_batches=known is None or (known.carries_state and not known.is_asked),
+        handed=handed,
+    )
     if sum(map(len, timeline.dispatches.values())) >= OP_BY_OP * count:
-        # the function is one operation of many
-        return Code(own, seen=recording.stacks, gets_batches=gets_batches, handed=handed)
+        # the function may be one operation of many
+        code = replace(code, seen=recording.stacks)
+    if leading and known is not None and known.calls_of(function):
+        return replace(code, calls=leading)  # they were seen, from where they are made
+    if code.seen:
+        return code
     instants, numbers = instants_and_numbers(recording)
     during = [recording.stacks[n] for n in numbers[contains(calls, instants)]]
-    leading = [*recording.calls.get(function, []), *often_seen(during, Code(own))]
-    return Code(own, leading, gets_batches=gets_batches, handed=handed)
+    return replace(code, calls=[*leading, *often_seen(during, Code(own))])
 
 
 def often_seen(stacks: Sequence[Sequence[Frame]], code: Code) -> list[Sequence[Frame]]:

@@ -162,7 +162,7 @@ def as_they_were_computed(
 def fewest(recording: Recording, function: str) -> int:
     """Steps that tell where the time goes: a few, if they were timed while nothing was traced."""
     known = recording.step_calls
-    is_timed = known is not None and any(call.function == function for call in known.calls)
+    is_timed = known is not None and known.calls_of(function) > 0
     return 2 if is_timed else FEWEST_STEPS
 
 
@@ -174,7 +174,7 @@ def untraced_step_ms(
     """
     if known is None or known.threads > 1:
         return None
-    in_its_step = sum(call.function == function for call in known.calls)
+    in_its_step = known.calls_of(function)
     in_ours = calls.get(function, 0) / count
     return known.time_ms * in_ours / in_its_step if in_its_step else None
 

@@ -605,6 +605,17 @@ def test_where_the_step_compiled_shows_the_way_to_it_too() -> None:
     assert found.way == {(TRAIN[0], TRAIN[2]): {TRAIN[1]}}
 
 
+def test_of_many_jitted_calls_that_were_probed_it_is_known_from_where_they_are_made() -> None:
+    calls = {"step": DISPATCHES} | {f"step_{n}": every_step(1, 2) for n in range(OP_BY_OP)}
+    run = recording(LOADING)
+    run.calls = {"step": [[SAVE]]}
+    assert code_of(timeline(calls, every_step(1, 4)), "step", run, COUNT).way == {}
+    run.step_calls = StepCalls(calls=(called("step"),), time_ms=10.0, steps=24)
+    found = code_of(timeline(calls, every_step(1, 4)), "step", run, COUNT)
+    assert found.way == {(SAVE[0], SAVE[2]): {SAVE[1]}}, "and not by the samples"
+    assert found.seen == run.stacks, "which may be of operations, too"
+
+
 def test_a_line_that_was_sampled_as_the_call_ended_is_not_on_the_way() -> None:
     after = (TRAIN[0], TRAIN[1] + 2, TRAIN[2])
     run = recording()
