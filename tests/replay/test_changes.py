@@ -115,7 +115,7 @@ def test_changes_of_nothing_leave_all_as_it_is() -> None:
 
 @given(work, shares, st.sampled_from(["thread", "process"]))
 def test_work_that_is_moved_is_still_done(before: Conditions, share: float, where: str) -> None:
-    after = loading_elsewhere(before, Host(before, share, share, 0.0), where)
+    after = loading_elsewhere(before, Host(before, share, share, share, 0.0), where)
 
     def everywhere(conditions: Conditions) -> float:
         return conditions.work_ms + conditions.threads_ms + conditions.children_ms

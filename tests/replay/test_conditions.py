@@ -306,7 +306,7 @@ def test_what_never_rests_is_beside_whatever_the_step_does() -> None:
     assert (found.restless, found.restless_threads) == (2, 0)  # of 1.7 cores
     assert (found.threads_ms, found.children_ms) == (1.0, 0.0)
     assert found.sleep_ms == (0.0,)  # the host waits for its turn
-    without = changed(Host(found, 0.0, 0.0, 0.0), {"restless": 0})
+    without = changed(Host(found, 0.0, 0.0, 0.0, 0.0), {"restless": 0})
     assert without == structs.replace(found, restless=0)
 
 
@@ -323,7 +323,7 @@ def test_threads_that_hold_the_interpreter_hold_it_in_the_replay() -> None:
     holding = structs.replace(RESTLESS[0], holds_interpreter=True)
     found = told(beside_restless_ones(holding, RESTLESS[1]), steps())
     assert (found.restless, found.restless_threads) == (1, 1)
-    without = changed(Host(found, 0.0, 0.0, 0.0), {"restless": 0})
+    without = changed(Host(found, 0.0, 0.0, 0.0, 0.0), {"restless": 0})
     assert (without.restless, without.restless_threads) == (0, 0)
 
 

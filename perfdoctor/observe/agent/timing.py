@@ -42,6 +42,8 @@ class Mark:
     made_ns: int
     copy: Any
     """A copy of one of its results, which is computed when they are; None where it has none."""
+    begins_anew: bool = False
+    """Whether the calls before it are of no step."""
     computed_ns: int = 0
 
     def look(self, now_ns: int) -> bool:
@@ -68,6 +70,9 @@ class Timer:
         self._first: Mark | None = None
         self._noted: Mark | None = None
         self._mark_calls = MARK_CALLS
+        self._names: set[str] = set()
+        self._others = 0
+        """Calls of other functions than that of the newest mark since it was called last."""
 
     def __call__(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Make a call."""
@@ -87,8 +92,9 @@ class Timer:
 
     def _made(self, function: Function, outputs: Any, begin_ns: int, end_ns: int) -> None:
         self.calls.append(Timed(threading.get_ident(), function, begin_ns, end_ns))
-        if self._is_due(function, end_ns) and not is_tracing():
-            self._mark(function, outputs, end_ns)
+        begins_anew = self._is_gone(function)
+        if (begins_anew or self._is_due(function, end_ns)) and not is_tracing():
+            self._mark(function, outputs, end_ns, begins_anew=begins_anew)
 
     def is_told(self) -> bool:
         """Whether it is enough; waits for calls that are on their way, in the observer's thread."""
@@ -133,7 +139,7 @@ class Timer:
         before, self._noted = self._noted, mark
         if before is not None and are_close(before, mark):
             self._mark_calls *= 2
-        if self._first is None:
+        if self._first is None or mark.begins_anew:
             self._first, self.begin_ns = mark, mark.computed_ns
             return
         passed_s = (mark.computed_ns - self._first.computed_ns) / 1e9
@@ -156,11 +162,23 @@ class Timer:
         runs_ahead = len(self.calls) - newest.calls >= self._mark_calls and not newest.computed_ns
         return runs_ahead or now_ns - newest.made_ns >= MARK_S * 1e9
 
-    def _mark(self, function: Function, outputs: Any, now_ns: int) -> None:
+    def _is_gone(self, function: Function) -> bool:
+        """Whether the function that is marked is called no more, though each of the others was, and
+        some several times: it was an evaluation, say, after which the steps began.
+        """
+        self._names.add(function.name)
+        is_other = self._newest is not None and function.name != self._newest.function
+        self._others = self._others + 1 if is_other else 0
+        return self._others > 2 * len(self._names) + LEAST_CALLS
+
+    def _mark(
+        self, function: Function, outputs: Any, now_ns: int, *, begins_anew: bool = False
+    ) -> None:
         copy = None
         with suppress(Exception):  # deleted by another thread, say
             copy = copy_of_smallest(self._jax, outputs)
-        self._newest = Mark(len(self.calls), function.name, now_ns, copy)
+        self._newest = Mark(len(self.calls), function.name, now_ns, copy, begins_anew)
+        self._others = 0
         self._marks.append(self._newest)
 
 

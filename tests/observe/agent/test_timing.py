@@ -49,6 +49,32 @@ def returns(outputs: Any = None, name: str = "step") -> Function:
     return Function(step)
 
 
+def test_what_is_called_before_the_steps_and_no_more_is_none_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    passes, evaluation, step = clock(monkeypatch), returns(name="evaluate"), returns()
+    timer = Timer(jax, 1.0)
+    for _ in range(3):
+        passes(0.2)
+        timer(evaluation, (), {})
+    for _ in range(60):
+        passes(0.06)
+        timer(step, (), {})
+    assert timer.is_told()
+    assert {each.function.name for each in timer.calls} == {"step"}
+    assert (timer.end_ns - timer.begin_ns) / len(timer.calls) == pytest.approx(0.06e9)
+
+
+def test_a_step_of_many_functions_is_timed_by_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes, parts = clock(monkeypatch), [returns(name=f"part_{n}") for n in range(7)]
+    timer = Timer(jax, 1.0)
+    for call in range(60):
+        passes(0.06)
+        timer(parts[call % 7], (), {})
+    assert timer.is_told()
+    assert timer.calls[-1].function.name == "part_0" and len(timer.calls) % 7 == 0
+
+
 def test_a_timer_notes_calls_from_one_that_is_computed_to_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
