@@ -90,6 +90,7 @@ def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program:
         sleep_ms=tuple(idle_ms * each / max(sum(blocked), LEAST_MS) for each in blocked),
         overlap_ms=overlap_ms,
         waits=waits,
+        waits_after=waits_after(calls, steps) if waits >= EACH_STEP else (),
         awaited_ms=awaited_ms,
         threads_ms=threads_ms,
         threads_set_pace=calls.threads == 1 and 0 < beside_ms <= calls.time_ms,
@@ -223,6 +224,22 @@ def waiting_share(calls: StepCalls, steps: Steps | None, *, is_blocked: bool) ->
     if steps is not None and steps.is_traced and is_seen:
         return steps.synchronized
     return 1.0 if is_blocked and not calls.runs_ahead else 0.0
+
+
+def waits_after(calls: StepCalls, steps: Steps | None) -> tuple[int, ...]:
+    """After which calls of a step the host waits for what they return: as many as the trace shows
+    waits in a step, and those after which it is blocked for longest, or nearly as long. None: if it
+    is once, or not told.
+    """
+    made = steps.calls.get(steps.function, 0.0) if steps is not None and steps.is_traced else 0.0
+    if steps is None or made <= 0:
+        return ()
+    waits = round(steps.waits * calls.calls_of(steps.function) / made)
+    blocked = blocked_ms(calls)
+    after = [*blocked[1:], *blocked[:1]]
+    places = sorted(range(len(after)), key=after.__getitem__, reverse=True)[:waits]
+    found = [place for place in places if after[place] >= LITTLE * max(after)]
+    return tuple(sorted(found)) if len(found) > 1 else ()
 
 
 def hidden_share(steps: Steps | None) -> float:

@@ -45,6 +45,7 @@ class Loop:
         self._pauses = pauses_of(conditions, count)
         self._overlap_ns = round(conditions.overlap_ms * 1e6)
         self._every = round(1 / conditions.waits) if conditions.waits > 0 else 0
+        self._waits_after = frozenset(conditions.waits_after or (count - 1,))
         self._step_s: float | None = None
         self._ends = 0.0
         """See `overlapping`."""
@@ -75,7 +76,8 @@ class Loop:
         if seconds > 3 * took_s:
             single_s = median(self._timed(1)[1] for _ in range(SINGLES))
             steps, took_s = self._timed(max(FIRST_STEPS, round(seconds / 3 * steps / took_s)))
-        is_ahead = self._every != 1 or self._conditions.awaited_ms > 0
+        waits_at_the_end = self._every == 1 and len(self._step.calls) - 1 in self._waits_after
+        is_ahead = not waits_at_the_end or self._conditions.awaited_ms > 0
         if self._conditions.callers == 1 and is_ahead:
             self._ends = overlapping(single_s, steps, took_s)
         return took_s / (steps + self._ends)
@@ -149,20 +151,24 @@ class Loop:
     ) -> None:
         """Make the calls of so many steps, and wait until all that they returned is computed."""
         calls = list(enumerate(zip(made, self._spin_ns, self._pauses, strict=True)))
+        last, waits_after = len(calls) - 1, self._waits_after
         every, overlap_ns = self._every, self._overlap_ns
         for number in range(1, count + 1):
+            waits = every > 0 and number % every == 0
             for place, (call, spin_ns, pause) in calls:
                 if spin_ns:
                     spin(spin_ns)
                 if any(pause):
                     sleep(pause[1])
                 latest[place] = call(latest)
+                if waits and place in waits_after and place != last:
+                    read(latest[place])
             for each in tell:
                 each()
             if overlap_ns:
                 spin(overlap_ns)
-            if every and number % every == 0:
-                read(latest[-1])
+            if waits and last in waits_after:
+                read(latest[last])
         wait_for(latest)
 
 

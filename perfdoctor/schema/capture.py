@@ -146,7 +146,9 @@ class Conditions(Struct, frozen=True, kw_only=True):
     overlap_ms: float = 0.0
     """After the last call: work that is done before the host waits for its result."""
     waits: float = 0.0
-    """The share of steps after which the host waits for their result."""
+    """The share of steps in which the host waits for results."""
+    waits_after: tuple[int, ...] = ()
+    """After which of their calls; none: after the last one."""
     threads_ms: float = 0.0
     """Processor time of other threads that run Python."""
     threads_set_pace: bool = False

@@ -72,6 +72,28 @@ def test_a_step_alone_has_nothing_beside_it() -> None:
     assert alone("float32") == Conditions(program="float32", resident="all")
 
 
+@pytest.mark.parametrize(
+    ("waits", "idle_ms", "after"),
+    [
+        (3.0, (1.0, 0.0, 2.0), (1, 2)),
+        (5.0, (1.0, 1.5, 2.0), (0, 1, 2)),
+        (1.0, (1.0, 1.5, 2.0), ()),
+        (2.0, (2.0, 0.1, 0.0), ()),
+        (0.2, (1.0, 1.5, 2.0), ()),
+    ],
+)
+def test_it_waits_after_the_calls_after_which_it_was_blocked(
+    waits: float, idle_ms: tuple[float, ...], after: tuple[int, ...]
+) -> None:
+    """`idle_ms`: for how long it is blocked before each of three calls."""
+    calls = observed(*(call(each + 0.5, 0.5) for each in idle_ms))
+    traced = structs.replace(steps(synchronized=waits), calls={"step": 3.0})
+    assert told(calls, traced).waits_after == after
+    twice = structs.replace(steps(synchronized=2 * waits), calls={"step": 6.0})
+    assert told(calls, twice).waits_after == after
+    assert told(calls, structs.replace(traced, is_traced=False)).waits_after == ()
+
+
 def test_a_host_that_does_not_wait_only_works() -> None:
     found = told(observed(call(3.0, 3.0)), steps(synchronized=0.0))
     assert found == Conditions(spin_ms=(3.0,), sleep_ms=(0.0,))

@@ -88,6 +88,25 @@ def test_it_waits_in_as_many_steps_as_it_is_told(
     assert len(seen) == reads
 
 
+@pytest.mark.parametrize(
+    ("waits_after", "read"),
+    [((), ["last"] * 2), ((0,), ["first"] * 2), ((0, 1), ["first", "last"] * 2)],
+)
+def test_it_waits_after_the_calls_that_it_is_told(
+    in_two_calls: Captured,
+    monkeypatch: pytest.MonkeyPatch,
+    waits_after: tuple[int, ...],
+    read: list[str],
+) -> None:
+    """The first call returns gradients, which are small, and the last one parameters of 0.5."""
+    seen: list[str] = []
+    monkeypatch.setattr(
+        module, "read", lambda results: seen.append("last" if results[0].mean() > 0.3 else "first")
+    )
+    looped(in_two_calls, waits=0.5, waits_after=waits_after)._timed(4)
+    assert seen == read
+
+
 def test_several_threads_call_it_at_once(
     trained: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
