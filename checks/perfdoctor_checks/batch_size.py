@@ -17,11 +17,11 @@ How it is measured
 The batch is an axis that all arrays have which are new in each step, as the calls of the step were
 seen; an axis that the program loops over is time. The captured step is run with the same data
 repeated to 32 and 128 examples, a workload with 32 and twice as many for as long as throughput
-grows. What the host does beside the captured step, loading above all, grows with the batch at most,
-or not at all: the interval reaches from one to the other. A step that makes its own data has no
-such axis: where most of its layers compute fewer than 32 rows, 16 such steps are computed side by
-side, and what these gain a larger batch does at least. The memory of the intermediate results is
-what XLA accounts for the compiled step; what a smaller batch gains, only a trial shows.
+grows. What the captured step's larger batch takes to be loaded grows with it at most, or not at
+all: the interval reaches from one to the other. A step that makes its own data has no such axis:
+where most of its layers compute fewer than 32 rows, 16 such steps are computed side by side, and
+what these gain a larger batch does at least. The memory of the intermediate results is what XLA
+accounts for the compiled step; what a smaller batch gains, only a trial shows.
 
 How to fix
 ----------

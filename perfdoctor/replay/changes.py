@@ -27,8 +27,8 @@ def changed(host: Host, change: dict[str, Scalar]) -> Conditions:
         elif name == "program" and value == "together":
             conditions = by_one_thread(conditions)
         elif name == "program":
-            most = host.growing_share, host.awaiting_share, 1.0
-            growing = most if change.get("growing", 1) else (0.0, 0.0, 0.0)
+            of_loading = host.loading_share, host.awaiting_share, 1.0
+            growing = of_loading if change.get("growing", 1) else (0.0, 0.0, 0.0)
             conditions = with_program(conditions, str(value), *growing)
         elif name in ("compiled", "growing"):
             continue  # a replayed program is compiled once, see `rare_ms`; for the other, above
@@ -55,7 +55,7 @@ def with_program(
     sleeping_share: float,
     beside_share: float,
 ) -> Conditions:
-    """Larger batches may take longer to load and to handle, by as much as they are larger.
+    """Larger batches take longer to load, by as much as they are larger.
 
     `working_share`, `sleeping_share`, `beside_share`: of what the host works, and sleeps, and of
     what other threads and processes work for the step, that which grows so.

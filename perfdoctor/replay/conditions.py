@@ -25,8 +25,6 @@ class Host:
     as_observed: Conditions
     loading_share: float
     """The share of the host's own work that is loading."""
-    growing_share: float
-    """The share of it that may grow with the batch: what is done between calls, but collecting."""
     awaiting_share: float
     """The share of its sleep in which it waits for what others load."""
     collecting_ms: float
@@ -101,11 +99,9 @@ def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program:
         restless_threads=sum(each.holds_interpreter for each in free),
         callers=calls.threads,
     )
-    growing_share = max(0.0, between_ms) / max(as_observed.work_ms, LEAST_MS)
     return Host(
         as_observed=as_observed,
-        loading_share=loading * growing_share,
-        growing_share=growing_share,
+        loading_share=loading * max(0.0, between_ms) / max(as_observed.work_ms, LEAST_MS),
         awaiting_share=loading,
         collecting_ms=collecting_ms,
         rare_ms=rare_ms,

@@ -222,14 +222,12 @@ class Replay:
         return "compiled" in change.step if self._compiles else "program" in change.step
 
     def at_most(self, change: Change) -> Change | None:
-        """A larger batch that takes no longer to be loaded and handled: whether it does, nobody has
-        seen.
-        """
+        """A larger batch that takes no longer to be loaded: whether it does, nobody has seen."""
         beside = self._host.as_observed
-        growing_ms = self._host.growing_share * beside.work_ms
-        growing_ms += beside.threads_ms + beside.children_ms
+        loading_ms = self._host.loading_share * beside.work_ms
+        loading_ms += beside.threads_ms + beside.children_ms
         larger = growth(changed(self._host, change.step).program) > 1
-        if not larger or growing_ms < FAITHFUL * self._alone.observed_ms:
+        if not larger or loading_ms < FAITHFUL * self._alone.observed_ms:
             return None
         return msgspec.structs.replace(change, step={"growing": 0, **change.step})
 

@@ -38,9 +38,9 @@ class Change(Struct, frozen=True, kw_only=True, omit_defaults=True):
     of it that is left), `sleeping` (too), `restless` (0), `handling` (0: the host does nothing but
     load), `compiled` ("once"), `program` ("float32", "inexact", "no-callbacks", "kept",
     "unchecked", "together", "batch-8-to-32", "copies-16"), `growing` (0, with it: more examples are
-    loaded and handled in the same time), `jitted` ("whole": the function that dispatches its
-    operations as one program), `others` (with it: the share of the step that the device computes in
-    other jitted functions)."""
+    loaded in the same time), `jitted` ("whole": the function that dispatches its operations as one
+    program), `others` (with it: the share of the step that the device computes in other jitted
+    functions)."""
     is_bound: bool = False
     """Whether it shows what can be gained at most, and how is still to be worked out."""
     speeds_up: Speeds = "steps"

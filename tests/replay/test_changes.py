@@ -27,9 +27,7 @@ work = st.builds(
 WORK = Conditions(
     spin_ms=(2.0, 4.0), sleep_ms=(8.0,), overlap_ms=2.0, threads_ms=1.0, children_ms=1.0
 )
-HOST = Host(
-    as_observed=WORK, loading_share=0.5, growing_share=0.5, collecting_ms=4.0, awaiting_share=0.5
-)
+HOST = Host(as_observed=WORK, loading_share=0.5, collecting_ms=4.0, awaiting_share=0.5)
 
 
 def test_loading_moves_to_a_thread() -> None:
@@ -71,7 +69,7 @@ def test_loading_that_is_done_once_for_all_is_nobodys_work() -> None:
     assert (found.work_ms, found.threads_ms, found.children_ms) == (4.0, 0.0, 0.0)
 
 
-def test_a_larger_batch_is_handled_as_slowly_example_by_example_or_in_the_same_time() -> None:
+def test_a_larger_batch_is_loaded_as_slowly_example_by_example_or_in_the_same_time() -> None:
     larger = "batch-8-to-32"
     grows = changed(HOST, {"program": larger})
     assert (grows.program, grows.spin_ms, grows.sleep_ms) == (larger, (5.0, 10.0), (20.0,))
@@ -115,7 +113,7 @@ def test_changes_of_nothing_leave_all_as_it_is() -> None:
 
 @given(work, shares, st.sampled_from(["thread", "process"]))
 def test_work_that_is_moved_is_still_done(before: Conditions, share: float, where: str) -> None:
-    after = loading_elsewhere(before, Host(before, share, share, share, 0.0), where)
+    after = loading_elsewhere(before, Host(before, share, share, 0.0), where)
 
     def everywhere(conditions: Conditions) -> float:
         return conditions.work_ms + conditions.threads_ms + conditions.children_ms

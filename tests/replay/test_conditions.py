@@ -229,7 +229,7 @@ def test_of_a_sleep_that_is_all_loading_nothing_is_left_however_much_the_host_wo
     calls = observed(call_of(before_ms=9.0, before_cpu_ms=1.0, inside_ms=4.0, inside_cpu_ms=3.0))
     by_itself = Replayed(steps=1, wall_s=0.004, inside_cpu_ms=(0.0,))
     host = host_of(calls, steps(etl_ms=9.0, synchronized=0.0), by_itself, AS_IT_IS)
-    assert (host.awaiting_share, host.loading_share, host.growing_share) == (1.0, 0.25, 0.25)
+    assert (host.awaiting_share, host.loading_share) == (1.0, 0.25)
 
 
 def test_garbage_that_another_thread_collects_is_not_work_of_that_thread_as_well() -> None:
@@ -328,7 +328,7 @@ def test_what_never_rests_is_beside_whatever_the_step_does() -> None:
     assert (found.restless, found.restless_threads) == (2, 0)  # of 1.7 cores
     assert (found.threads_ms, found.children_ms) == (1.0, 0.0)
     assert found.sleep_ms == (0.0,)  # the host waits for its turn
-    without = changed(Host(found, 0.0, 0.0, 0.0, 0.0), {"restless": 0})
+    without = changed(Host(found, 0.0, 0.0, 0.0), {"restless": 0})
     assert without == structs.replace(found, restless=0)
 
 
@@ -345,7 +345,7 @@ def test_threads_that_hold_the_interpreter_hold_it_in_the_replay() -> None:
     holding = structs.replace(RESTLESS[0], holds_interpreter=True)
     found = told(beside_restless_ones(holding, RESTLESS[1]), steps())
     assert (found.restless, found.restless_threads) == (1, 1)
-    without = changed(Host(found, 0.0, 0.0, 0.0, 0.0), {"restless": 0})
+    without = changed(Host(found, 0.0, 0.0, 0.0), {"restless": 0})
     assert (without.restless, without.restless_threads) == (0, 0)
 
 

@@ -17,7 +17,7 @@ from perfdoctor.schema.fix import Change
 from tests.replay.captured import captured, training
 from tests.trials.programs import soon
 
-HOST = Host(Conditions(spin_ms=(5.0,)), 0.0, 0.0, 0.0, collecting_ms=0.0, rare_ms=2)
+HOST = Host(Conditions(spin_ms=(5.0,)), 0.0, 0.0, collecting_ms=0.0, rare_ms=2)
 OBSERVED_MS = 12.0
 
 

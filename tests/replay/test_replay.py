@@ -346,14 +346,14 @@ def test_what_changes_the_step_can_be_replayed(groups: ProcessGroups, trained: C
             assert replay.can(change) == can, change
 
 
-def test_a_larger_batch_may_take_no_longer_to_be_loaded_and_handled(
+def test_a_larger_batch_may_take_no_longer_to_be_loaded(
     groups: ProcessGroups, trained: Captured
 ) -> None:
     larger = Change(step={"program": "batch-8-to-32"})
     with replay_of(groups, trained.folder) as replay:
         replay.told(observed(), soon())
-        assert replay.at_most(larger) is None  # the host does hardly anything
-        replay._host = dataclasses.replace(replay._host, growing_share=0.5)
+        assert replay.at_most(larger) is None  # nothing was seen to be loaded
+        replay._host = dataclasses.replace(replay._host, loading_share=0.5)
         assert replay.at_most(larger) == Change(step={"growing": 0, "program": "batch-8-to-32"})
         assert replay.at_most(Change(step={"collecting": 0})) is None
 
