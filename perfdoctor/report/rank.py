@@ -164,7 +164,7 @@ def given_once(verdicts: Iterable[Verdict]) -> list[Verdict]:
         first = [check for check in verdict.after if lows.get(check, gain.low) < gain.low]
         if not first:
             return verdict
-        summary = f"{verdict.summary}; gained after the fix of {' and '.join(first)}"
+        summary = f"{verdict.summary}; its gain is on top of the fix of {' and '.join(first)}"
         return replace(verdict, gain=remaining, summary=summary)
 
     return [told(verdict) for verdict in verdicts]

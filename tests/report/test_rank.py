@@ -257,7 +257,7 @@ def test_what_changes_the_training_gains_what_remains_after_others_that_do_not()
     larger = changed(by_training(2.4, remaining=rest), after=("gc", "etl"))
     told, same = given_once([larger, other])
     assert (told.gain, same) == (rest, other)
-    assert told.summary == "small; gained after the fix of gc"
+    assert told.summary == "small; its gain is on top of the fix of gc"
     assert advice(told.finding(2)).endswith(FIRST.summary + "; changes training")
     better = changed(other, gain=measured(2.5, 2.6, 2.7))
     for beside in (better, changed(other, kind="hint"), changed(other, check="dtype")):

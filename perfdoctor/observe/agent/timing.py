@@ -163,8 +163,8 @@ class Timer:
         return runs_ahead or now_ns - newest.made_ns >= MARK_S * 1e9
 
     def _is_gone(self, function: Function) -> bool:
-        """Whether the function that is marked is called no more, though each of the others was, and
-        some several times: it was an evaluation, say, after which the steps began.
+        """Note a call; whether the function that is marked is called no more: others were, so often
+        that each of them had its turn twice. It was an evaluation, say, before the first step.
         """
         self._names.add(function.name)
         is_other = self._newest is not None and function.name != self._newest.function
