@@ -88,7 +88,7 @@ def host_of(calls: StepCalls, steps: Steps | None, by_itself: Replayed, program:
         sleep_ms=tuple(idle_ms * each / max(sum(blocked), LEAST_MS) for each in blocked),
         overlap_ms=overlap_ms,
         waits=waits,
-        waits_after=waits_after(calls, steps) if waits >= EACH_STEP else (),
+        waits_after=waits_after(calls, steps, by_itself) if waits >= EACH_STEP else (),
         awaited_ms=awaited_ms,
         threads_ms=threads_ms,
         threads_set_pace=calls.threads == 1 and 0 < beside_ms <= calls.time_ms,
@@ -222,16 +222,18 @@ def waiting_share(calls: StepCalls, steps: Steps | None, *, is_blocked: bool) ->
     return 1.0 if is_blocked and not calls.runs_ahead else 0.0
 
 
-def waits_after(calls: StepCalls, steps: Steps | None) -> tuple[int, ...]:
+def waits_after(calls: StepCalls, steps: Steps | None, by_itself: Replayed) -> tuple[int, ...]:
     """After which calls of a step the host waits for what they return: as many as the trace shows
-    waits in a step, and those after which it is blocked for longest, or nearly as long. None: if it
-    is once, or not told.
+    waits in a step, and those after which it is blocked the longest, but for short blocks. Empty if
+    it waits once, works for longer than the device computes, or that is not told.
     """
-    made = steps.calls.get(steps.function, 0.0) if steps is not None and steps.is_traced else 0.0
-    if steps is None or made <= 0:
-        return ()
-    waits = round(steps.waits * calls.calls_of(steps.function) / made)
     blocked = blocked_ms(calls)
+    is_seen = calls.threads == 1 and calls.in_main_thread
+    if not is_seen or sum(blocked) < LITTLE * by_itself.waited_ms:
+        return ()
+    if steps is None or not steps.is_traced or not steps.calls.get(steps.function):
+        return ()
+    waits = round(steps.waits * calls.calls_of(steps.function) / steps.calls[steps.function])
     after = [*blocked[1:], *blocked[:1]]
     places = sorted(range(len(after)), key=after.__getitem__, reverse=True)[:waits]
     found = [place for place in places if after[place] >= LITTLE * max(after)]

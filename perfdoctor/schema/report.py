@@ -63,7 +63,8 @@ class Finding(Struct, frozen=True, kw_only=True):
     fix: Fix
     gain: Gain | None
     remaining_gain: Gain | None = None
-    """What its fix still gains once those of the better findings are made; None: not measured."""
+    """What its fix still gains once those of the better findings are made; None: not measured. The
+    same as `gain` where that is told on top of the fix of another finding, see its summary."""
     location: Location | None = None
     """The line on which it stands; None: none of the lines that it names is in the repository."""
     documentation: str = ""

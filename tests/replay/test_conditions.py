@@ -92,6 +92,8 @@ def test_it_waits_after_the_calls_after_which_it_was_blocked(
     twice = structs.replace(steps(synchronized=2 * waits), calls={"step": 6.0})
     assert told(calls, twice).waits_after == after
     assert told(calls, structs.replace(traced, is_traced=False)).waits_after == ()
+    assert told(structs.replace(calls, threads=2), traced).waits_after == ()
+    assert told(calls, traced, alone_ms=100.0).waits_after == (), "it is hardly blocked"
 
 
 def test_a_host_that_does_not_wait_only_works() -> None:

@@ -127,10 +127,12 @@ class Timer:
         return True
 
     def _told(self) -> tuple[Mark, Mark] | None:
-        """The first and the last mark of which it is known when it was computed; None if there are
-        too few calls between them.
+        """The first and the last mark of the steps of which it is known when it was computed; None
+        if there are too few calls between them.
         """
-        told = [each for each in self._marks if each.computed_ns]
+        marks = list(self._marks)
+        begin = max((n for n, each in enumerate(marks) if each.begins_anew), default=0)
+        told = [each for each in marks[begin:] if each.computed_ns]
         if not told or told[-1].calls - told[0].calls < LEAST_CALLS:
             return None
         return told[0], told[-1]

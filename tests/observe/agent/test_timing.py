@@ -65,6 +65,18 @@ def test_what_is_called_before_the_steps_and_no_more_is_none_of_them(
     assert (timer.end_ns - timer.begin_ns) / len(timer.calls) == pytest.approx(0.06e9)
 
 
+def test_a_timer_that_is_ended_tells_nothing_of_what_was_called_before_the_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    passes, evaluation, step = clock(monkeypatch), returns(name="evaluate"), returns()
+    timer = Timer(jax, 1e6)
+    for function in [evaluation] * 3 + [step] * 60:
+        passes(0.06)
+        timer(function, (), {})
+    assert timer.end()
+    assert {each.function.name for each in timer.calls} == {"step"}
+
+
 def test_a_step_of_many_functions_is_timed_by_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     passes, parts = clock(monkeypatch), [returns(name=f"part_{n}") for n in range(7)]
     timer = Timer(jax, 1.0)
