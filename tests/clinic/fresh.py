@@ -2,7 +2,7 @@
 
 python -m tests.clinic.fresh ROUND [NAME …]
 
-ROUND is `first` to `fifteenth`, a folder of `fresh`: scripts that were examined once are known,
+ROUND is `first` to `sixteenth`, a folder of `fresh`: scripts that were examined once are known,
 and the next are to be written by somebody else. Their authors knew the ids of the checks, and
 neither perfdoctor's code nor the scripts on which it was tried. `cases.json` there has the lines by
 which each fault differs from its healthy script, the environment, and which id is to come first;
@@ -45,6 +45,7 @@ KEPT_AS = {
     "thirteenth": "fresh_thirteenth",
     "fourteenth": "fresh_fourteenth",
     "fifteenth": "fresh_fifteenth",
+    "sixteenth": "fresh_sixteenth",
 }
 """The names of their results."""
 ENDED = re.compile(r"^done (\d+) steps in ([0-9.eE+-]+) s$", re.MULTILINE)

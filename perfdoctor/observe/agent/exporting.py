@@ -4,13 +4,14 @@ import re
 from typing import Any
 
 from perfdoctor.injection.calls import Function
+from perfdoctor.observe.agent.narrowing import in_32_bits
 from perfdoctor.observe.agent.rewriting import equations_in
 from perfdoctor.schema.calls import shared_lengths
 from perfdoctor.schema.capture import LARGER_BATCHES
 
 
 def narrowed(jax: Any, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The program that jax traces for single precision."""
+    """The program that jax traces for single precision, within `x64_off`."""
 
     def narrow(leaf: Any) -> Any:
         is_array = hasattr(leaf, "dtype") and not isinstance(leaf, type)
@@ -19,10 +20,9 @@ def narrowed(jax: Any, function: Function, args: tuple[Any, ...], kwargs: dict[s
         narrow_dtype = jax.dtypes.canonicalize_dtype(leaf.dtype)
         return jax.ShapeDtypeStruct(leaf.shape, narrow_dtype)
 
-    with x64_off(jax):
-        arguments = jax.tree_util.tree_map(narrow, args)
-        named = jax.tree_util.tree_map(narrow, kwargs)
-        return function.jitted.trace(*arguments, **named).jaxpr
+    arguments = jax.tree_util.tree_map(narrow, args)
+    named = jax.tree_util.tree_map(narrow, kwargs)
+    return in_32_bits(jax, function.jitted.trace(*arguments, **named).jaxpr)
 
 
 def short_axes(arrays: list[tuple[tuple[int, ...], int]]) -> list[int]:

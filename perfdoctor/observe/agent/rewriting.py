@@ -40,12 +40,20 @@ def changed(equation: Any, rule: Rule) -> list[Any]:
 
 def changed_value(value: Any, rule: Rule) -> Any:
     """A parameter of an equation."""
-    if hasattr(value, "jaxpr"):
-        return rewritten(value, rule)
-    if hasattr(value, "eqns"):
-        return rewritten_open(value, rule)
+
+    def again(program: Any) -> Any:
+        is_closed = hasattr(program, "jaxpr")
+        return rewritten(program, rule) if is_closed else rewritten_open(program, rule)
+
+    return changed_value_by(again, value)
+
+
+def changed_value_by(again: Callable[[Any], Any], value: Any) -> Any:
+    """A parameter of an equation, with the jaxprs in it changed, open or closed."""
+    if hasattr(value, "jaxpr") or hasattr(value, "eqns"):
+        return again(value)
     if type(value) in (tuple, list):  # no named tuple, which holds other things
-        return type(value)(changed_value(each, rule) for each in value)
+        return type(value)(changed_value_by(again, each) for each in value)
     return value
 
 

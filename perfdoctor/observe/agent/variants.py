@@ -1,6 +1,7 @@
 """The programs of a captured call: as it is, and changed as trials need it."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,6 +16,7 @@ from perfdoctor.observe.agent.exporting import (
     narrowed,
     short_axes,
     together,
+    x64_off,
 )
 from perfdoctor.observe.agent.recomputing import checkpointed, kept
 from perfdoctor.observe.agent.refusal import Unwanted, reason
@@ -45,6 +47,8 @@ from perfdoctor.schema.capture import (
 OWN_FILES.add(__file__)
 TOGETHER = "together"
 """The program for the requests of several threads at once."""
+SINGLE = "float32"
+"""The program in single precision."""
 MOST_COPIED_BYTES = 2**28
 """The largest state of several steps at once, in bytes. Copying it is part of each such step."""
 Makers = dict[str, Callable[[], Any]]
@@ -91,10 +95,11 @@ class Variants:
         shardings = [getattr(value, "sharding", None) for value in call.values]
         for name, make in self._wanted(call).items():
             try:
-                program = make()
-                if name != TOGETHER and len(self.probe.calls) > 1:
-                    self._check_results(call, program)
-                content = exported(self.jax, program, shardings)
+                with x64_off(self.jax) if name == SINGLE else nullcontext():
+                    program = make()
+                    if name != TOGETHER and len(self.probe.calls) > 1:
+                        self._check_results(call, program)
+                    content = exported(self.jax, program, shardings)
             except Exception as error:
                 if name == AS_IT_IS:
                     raise
@@ -114,7 +119,7 @@ class Variants:
         if is_exact(closed):
             wanted["inexact"] = lambda: with_default_precision(closed)
         if is_wide(closed):
-            wanted["float32"] = lambda: narrowed(self.jax, call.function, call.args, call.kwargs)
+            wanted[SINGLE] = lambda: narrowed(self.jax, call.function, call.args, call.kwargs)
         if calls_back:
             return wanted
         if (operation := checkpointed(closed)) is not None:

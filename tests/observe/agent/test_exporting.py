@@ -1,7 +1,6 @@
 """Programs of a jitted function that are changed for a trial, traced by jax itself."""
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -21,14 +20,6 @@ from perfdoctor.observe.agent.exporting import (
 )
 
 
-@pytest.fixture
-def wide() -> Iterator[None]:
-    """x64, by the setting that all versions of jax have."""
-    jax.config.update("jax_enable_x64", True)
-    yield
-    jax.config.update("jax_enable_x64", False)
-
-
 def function_of(jitted: Any) -> Function:
     return Function(jitted)
 
@@ -44,7 +35,8 @@ def types_in(closed: Any) -> set[str]:
 def test_narrowed_is_the_program_without_x64(wide: None) -> None:
     state, batch = jnp.ones(4), np.ones((8, 4))
     assert str(state.dtype) == "float64"
-    closed = narrowed(jax, function_of(jax.jit(step)), (state, batch), {})
+    with x64_off(jax):
+        closed = narrowed(jax, function_of(jax.jit(step)), (state, batch), {})
     assert types_in(closed) == {"float32"}
     assert closed.in_avals[1].shape == (8, 4)
 

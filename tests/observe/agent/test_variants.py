@@ -85,6 +85,24 @@ def test_products_of_high_precision_are_saved_in_the_usual_one_too(tmp_path: Pat
     assert float(p[0]) == 1.0
 
 
+def test_what_numpy_holds_in_double_precision_is_narrow_in_single_precision(
+    tmp_path: Path, wide: None
+) -> None:
+    weights = np.linspace(0.0, 1.0, 8)
+
+    def program(made: Any) -> Any:
+        step, p = made.jit(lambda p: p * weights / np.sqrt(2.0)), jnp.ones(SHAPE)
+        while True:
+            p = step(p)
+            yield
+
+    found = saved(program, tmp_path)
+    assert found.failures == {}
+    (p,) = run(tmp_path, found.calls[0].programs["float32"], jnp.ones(SHAPE, jnp.float32))
+    assert p.dtype == "float32"
+    assert np.allclose(p, weights / np.sqrt(2.0))
+
+
 def playing(made: Any) -> Any:
     """A step that makes its own data."""
 
