@@ -110,13 +110,14 @@ def depth_of(program: Program, layers: Sequence[Layer]) -> int:
     """Dense layers one after another, with weights of their own: derivatives of a network, and
     several calls of it, write the same ones again. Weights that lie in one array are those of
     layers one after another where a loop takes one at a time; else of networks beside each other.
-    At most as many as wait for each other: experts do not.
+    At most as many as wait for each other: experts do not. An optimizer's state of some weights has
+    their shape, and is none of them.
     """
     trips = {loop.trips for loop in program.loops}
     weights: Counter[tuple[int, ...]] = Counter()
     passes: Counter[tuple[int, ...]] = Counter()
     for argument in program.arguments:
-        if len(argument.shape) >= 2:
+        if len(argument.shape) >= 2 and argument.multiplied:
             *stacked, first, second = argument.shape
             size = tuple(sorted((first, second)))
             weights[size] += math.prod(stacked)

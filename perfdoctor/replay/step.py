@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import cycle
 from operator import itemgetter
 from pathlib import Path
@@ -196,6 +197,7 @@ def loaded(file: Path, exported: Any, donated: set[int]) -> Any:
     The file is a pickle, as jax has it: none is loaded but what our own agent has written into a
     folder of ours.
     """
+    prepare_lapack()
     takes = jax.tree_util.tree_structure((tuple(exported.in_avals), {}))
     gives = jax.tree_util.tree_structure(tuple(exported.out_avals))
     try:
@@ -207,6 +209,14 @@ def loaded(file: Path, exported: Any, donated: set[int]) -> Any:
     takes_them = [(each.shape, each.dtype) for each in arguments] == wanted
     donates = {n for n, each in enumerate(arguments) if each.donated}
     return found if takes_them and donates == donated else None
+
+
+@cache
+def prepare_lapack() -> None:
+    """Have jax look up LAPACK's functions, as it does when it lowers what calls them: a loaded
+    executable that calls one ends the process where nobody has.
+    """
+    jax.jit(jax.lax.linalg.cholesky).lower(jax.ShapeDtypeStruct((1, 1), np.float32))
 
 
 def later(leaf: SavedLeaf) -> list[SavedLeaf]:

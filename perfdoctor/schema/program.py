@@ -36,6 +36,9 @@ class Argument(Struct, frozen=True, kw_only=True):
     flattened: bool = False
     """Whether all that the program does with it is to take its first two axes as one: they are
     examples together, such as steps in each of several worlds."""
+    multiplied: bool = True
+    """Whether a matrix product takes it, unchanged but for type and layout: no optimizer's state of
+    weights is. Also where that was not told."""
 
     @property
     def bytes(self) -> int:

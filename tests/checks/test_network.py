@@ -285,9 +285,20 @@ def test_a_network_of_very_many_dense_layers_is_an_issue(depth: int, kind: str) 
         assert outcome.summary.startswith(f"{depth} dense layers, one after another")
 
 
-@pytest.mark.parametrize("own", [(weights(512, 512),) * 4, (weights(4, 512, 512),)])
+STATE = replace(weights(512, 512), multiplied=False)
+"""What an optimizer keeps for a layer."""
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        (weights(512, 512),) * 4,
+        (weights(4, 512, 512),),
+        (weights(512, 512),) * 8 + (STATE,) * 16,
+    ],
+)
 def test_the_same_dense_layers_written_again_are_no_depth(own: tuple[Argument, ...]) -> None:
-    """A derivative of a derivative of four layers, whose weights may lie in one array."""
+    """A derivative of a derivative of some layers, whose weights may lie in one array."""
     seen = built(replace(DENSE, written=32, executed=32), arguments=own)
     assert "one after another" not in network.check(replace(seen, compiles=compiled(0.5))).summary
 

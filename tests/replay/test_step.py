@@ -1,12 +1,17 @@
 """A captured step computes what the program's own calls do, step after step."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.export
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.serialize_executable import serialize
 from msgspec import structs
 
 from perfdoctor.observe.agent import values
@@ -263,3 +268,29 @@ def test_a_disk_that_is_full_is_a_reason_and_no_matter_of_the_program(tmp_path: 
     (tmp_path / "capture.json.part").mkdir()  # where the manifest is to be written
     found = captured(training, tmp_path)
     assert found.failure is not None and found.failure.startswith("IsADirectoryError")
+
+
+LOADING = """
+import sys
+from pathlib import Path
+
+import jax.export
+import numpy as np
+
+from perfdoctor.replay.step import loaded
+
+folder = Path(sys.argv[1])
+exported = jax.export.deserialize(bytearray((folder / "exported").read_bytes()))
+function = loaded(folder / "executable", exported, set())
+print(float(function(np.eye(3, dtype=np.float32))[0].sum()))
+"""
+
+
+def test_what_calls_lapack_is_loaded_in_a_process_that_has_lowered_nothing(tmp_path: Path) -> None:
+    function = jax.jit(lambda a: (jnp.linalg.svd(a, compute_uv=False),))
+    matrix = jax.ShapeDtypeStruct((3, 3), jnp.float32)
+    (tmp_path / "exported").write_bytes(jax.export.export(function)(matrix).serialize())
+    (tmp_path / "executable").write_bytes(serialize(function.lower(matrix).compile())[0])
+    command = [sys.executable, "-c", LOADING, str(tmp_path)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stdout) == (0, "3.0\n")

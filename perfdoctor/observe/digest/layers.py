@@ -60,6 +60,8 @@ class Walk:
     """By its place in the program and itself: how often it is executed, for each time written."""
     loops: dict[Loop, None] = field(default_factory=dict)
     callbacks: dict[Callback, None] = field(default_factory=dict)
+    multiplied: set[int] = field(default_factory=set)
+    """The numbers of the program's arguments that a matrix product takes."""
 
     def __post_init__(self) -> None:
         self.elements = Elements(self.code)
@@ -115,6 +117,9 @@ class Walk:
         """
         left, right = list(operation.operands)[:2]
         first, second = self.argument_of(left), self.argument_of(right)
+        self.multiplied |= {
+            ir.BlockArgument(each).arg_number for each in (first, second) if each is not None
+        }
         is_left, is_right = first is not None, second is not None
         if is_left and is_right:
             is_left, is_right = self.is_replaced(first), self.is_replaced(second)

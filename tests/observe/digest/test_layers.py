@@ -73,6 +73,20 @@ def test_weights_are_found_through_casts_and_transposes() -> None:
     assert (sizes(layer), layer.dtype) == ((8, 5, 7), "bf16")
 
 
+def test_an_optimizers_state_is_multiplied_by_nothing() -> None:
+    """Of layers that lie in one array, too."""
+
+    def step(stack: jax.Array, momentum: jax.Array, batch: jax.Array) -> tuple[jax.Array, ...]:
+        def loss(stack: jax.Array) -> jax.Array:
+            return jnp.sum(jax.lax.scan(lambda h, w: (dense(w, h), None), batch, stack)[0] ** 2)
+
+        momentum = 0.9 * momentum + jax.grad(loss)(stack)
+        return stack - momentum, momentum
+
+    found = program(step, zeros(4, 5, 5), zeros(4, 5, 5), zeros(8, 5))
+    assert [each.multiplied for each in found.arguments] == [True, False, False]
+
+
 def test_the_backward_pass_is_left_out() -> None:
     def loss(weights: list[jax.Array], inputs: jax.Array) -> jax.Array:
         return ((jnp.tanh(inputs @ weights[0]) @ weights[1]) ** 2).mean()
