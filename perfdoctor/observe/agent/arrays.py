@@ -28,12 +28,13 @@ def shape_of(leaf: Any) -> Look:
 
 def address(leaf: Any) -> int | None:
     """The address of an array's buffer; None where it can't be told, as for an array on several
-    devices.
+    devices. It is waited for until the array is computed, and other threads run meanwhile: jax asks
+    for the pointer without letting go of the interpreter, and what computes it may call back.
     """
     try:
         if not hasattr(leaf, "unsafe_buffer_pointer"):
             return int(leaf.__array_interface__["data"][0])
-        return None if leaf.is_deleted() else int(leaf.unsafe_buffer_pointer())
+        return None if leaf.is_deleted() else int(leaf.block_until_ready().unsafe_buffer_pointer())
     except Exception:
         return None
 

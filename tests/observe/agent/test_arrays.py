@@ -1,5 +1,7 @@
 """The values of arrays, and where they lie."""
 
+import subprocess
+import sys
 import weakref
 from typing import Any
 
@@ -83,3 +85,46 @@ def test_what_is_not_computed_is_not_ready_and_what_is_gone_is() -> None:
     assert not is_ready(weakref.ref(pending))
     assert is_ready(reference)
     assert is_ready(None)
+
+
+CALLING_BACK = """
+import time
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from perfdoctor.observe.agent.arrays import address
+
+def late(value):
+    time.sleep(0.002)
+    return np.asarray(value)
+
+def one(row):
+    total = row.sum()
+    return jax.pure_callback(late, total, total, vmap_method="sequential")
+
+@partial(jax.jit, donate_argnums=0)
+def train(p, x):
+    return p + jax.vmap(one)(x).mean(), x.sum()
+
+@partial(jax.jit, donate_argnums=1)
+def sweep(p, x):
+    return x + p.mean(), x.mean()
+
+p, x = jnp.ones(8), jnp.ones((64, 12))
+for _ in range(8):
+    for _ in range(2):
+        x, _ = sweep(p, x)
+        p, loss = train(p, x)
+    found = [address(each) for each in (p, loss, x)]
+print(None not in found)
+"""
+
+
+def test_an_array_is_asked_for_its_address_while_its_computation_calls_back() -> None:
+    """In a process of its own, which else would never end."""
+    command = [sys.executable, "-c", CALLING_BACK]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=120)
+    assert done.stdout == "True\n"
