@@ -197,10 +197,10 @@ def loaded(file: Path, exported: Any, donated: set[int]) -> Any:
     The file is a pickle, as jax has it: none is loaded but what our own agent has written into a
     folder of ours.
     """
-    prepare_lapack()
     takes = jax.tree_util.tree_structure((tuple(exported.in_avals), {}))
     gives = jax.tree_util.tree_structure(tuple(exported.out_avals))
     try:
+        prepare_lapack()
         found = deserialize_and_load(file.read_bytes(), takes, gives)
     except Exception:  # it holds what is only the program's, say: then it is compiled here
         return None

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from perfdoctor.injection.calls import Function
-from perfdoctor.observe.agent.narrowing import in_32_bits
+from perfdoctor.observe.agent.narrowing import in_32_bits, narrow_dtype
 from perfdoctor.observe.agent.rewriting import equations_in
 from perfdoctor.schema.calls import shared_lengths
 from perfdoctor.schema.capture import LARGER_BATCHES
@@ -14,11 +14,8 @@ def narrowed(jax: Any, function: Function, args: tuple[Any, ...], kwargs: dict[s
     """The program that jax traces for single precision, within `x64_off`."""
 
     def narrow(leaf: Any) -> Any:
-        is_array = hasattr(leaf, "dtype") and not isinstance(leaf, type)
-        if not is_array or jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            return leaf
-        narrow_dtype = jax.dtypes.canonicalize_dtype(leaf.dtype)
-        return jax.ShapeDtypeStruct(leaf.shape, narrow_dtype)
+        dtype = None if isinstance(leaf, type) else narrow_dtype(jax, leaf)
+        return leaf if dtype is None else jax.ShapeDtypeStruct(leaf.shape, dtype)
 
     arguments = jax.tree_util.tree_map(narrow, args)
     named = jax.tree_util.tree_map(narrow, kwargs)

@@ -83,7 +83,7 @@ def parse(text: str, function: str, code: Code | None = None) -> Program:
             and operation.attributes["sym_name"].value == "main"
         )
         kind = main.attributes["function_type"].value
-        taken = arguments(main, kind, seen.multiplied if seen.is_whole else None)
+        taken = arguments(main, kind, seen.multiplied if seen.is_whole else set())
         return Program(
             function=function,
             arguments=taken,
@@ -135,9 +135,10 @@ def is_splat(constant: Any) -> bool:
         return "dense<(" in constant.get_asm(large_elements_limit=1)
 
 
-def arguments(main: Any, kind: Any, multiplied: set[int] | None) -> tuple[Argument, ...]:
+def arguments(main: Any, kind: Any, multiplied: set[int]) -> tuple[Argument, ...]:
     """The arrays that the step takes, with the names that jax gave them. Ordered side effects come
-    as tokens beside them. `multiplied`: those that a product takes; None if that is not known.
+    as tokens beside them. `multiplied`: those that a product takes; none if that is not known, as
+    of a program that hands all of them to its devices first.
     """
     attributes = main.attributes["arg_attrs"] if "arg_attrs" in main.attributes else ()  # noqa: SIM401
     values = main.regions[0].blocks[0].arguments
@@ -156,7 +157,7 @@ def arguments(main: Any, kind: Any, multiplied: set[int] | None) -> tuple[Argume
                 dtype=dtype,
                 donated=donated,
                 flattened=is_flattened(argument),
-                multiplied=multiplied is None or index in multiplied,
+                multiplied=not multiplied or index in multiplied,
             )
         )
     return tuple(found)

@@ -112,8 +112,8 @@ def test_a_step_that_the_installed_jax_lowers_can_be_read() -> None:
     lowered = jax.jit(step, donate_argnums=0).lower(params, jnp.zeros((6, 2), jnp.bfloat16))
     found = parse(lowered.as_text(debug_info=True), "step")
     assert found.arguments == (
-        Argument(name="params['bias']", shape=(3,), dtype="bf16", donated=True, multiplied=False),
-        Argument(name="inputs", shape=(6, 2), dtype="bf16", donated=False, multiplied=False),
+        Argument(name="params['bias']", shape=(3,), dtype="bf16", donated=True),
+        Argument(name="inputs", shape=(6, 2), dtype="bf16", donated=False),
     )
     assert batch_size(found) == 6
 
